@@ -1,0 +1,86 @@
+"""Every exception torchferry raises on purpose.
+
+FerryError
+├─ UsageError          wrong input
+├─ CaptureError        torch.export failed; ``attempts`` holds what each strategy said
+├─ ConversionError     the exported program could not be written in ONNX
+├─ RunError            onnxruntime refused to load or run the model
+└─ Mismatch            the numbers differ, or a dimension is not dynamic as asked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "CaptureError",
+    "ConversionError",
+    "FerryError",
+    "Mismatch",
+    "RunError",
+    "UsageError",
+]
+
+
+class FerryError(Exception):
+    """Base of all errors that torchferry raises on purpose.
+
+    The message says what happened, where, and what to do, in 12 lines or fewer.
+    ``exit_code`` is what the command line exits with.
+    """
+
+    exit_code = 3
+
+
+class UsageError(FerryError):
+    """The input is wrong: a missing file, an unknown name, inputs that do not fit ``forward``."""
+
+    exit_code = 2
+
+
+class CaptureError(FerryError):
+    """``torch.export`` failed with every strategy.
+
+    Attributes:
+        attempts: one ``(strategy, reason)`` pair per strategy tried, in order.
+    """
+
+    def __init__(self, message: str, attempts: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.attempts = tuple(attempts)
+
+
+class ConversionError(FerryError):
+    """A part of the exported program has no ONNX form.
+
+    Attributes:
+        node: name of the FX node at fault, or ``None`` when it is the program as a whole.
+        source_line: the user's ``file:line``, when known.
+    """
+
+    def __init__(
+        self, message: str, *, node: str | None = None, source_line: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.node = node
+        self.source_line = source_line
+
+
+class RunError(FerryError):
+    """Onnxruntime could not load or run the model.
+
+    Attributes:
+        node: name of the ONNX node onnxruntime blames, when it names one.
+    """
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, node: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class Mismatch(FerryError):
+    """A check failed: outputs differ, or a dimension was fixed that had to stay dynamic."""
+
+    exit_code = 1
