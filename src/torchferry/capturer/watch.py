@@ -1,0 +1,100 @@
+"""Listen to torch's symbolic shapes while it traces: which line of the user's code fixed a size.
+
+torch logs every guard and every symbol that became a constant while the user's forward is on the
+Python stack, so the frame that caused it can be read off there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+__all__ = ["ShapeEvents", "watch_shapes"]
+
+_LOGGER = "torch.fx.experimental.symbolic_shapes"
+_TORCH = str(Path(torch.__file__).parent)
+_HERE = str(Path(__file__).parent.parent)
+
+
+@dataclass
+class ShapeEvents:
+    """What happened to the symbols of one trace.
+
+    Attributes:
+        places: symbol → where its size comes from, as torch writes it:
+            ``L['x'].size()[0]``.
+        lines: symbol → ``file:line: code`` of the user that constrained it last, by a guard
+            or by making it a constant.
+    """
+
+    places: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
+
+    def line_of(self, place: tuple[str | int, ...], axis: int) -> str | None:
+        """The user's line that fixed an axis of the argument at a path, when it is known."""
+        wanted = [str(key) for key in place]
+        for symbol, text in self.places.items():
+            source, _, index = text.rpartition(".size()")
+            keys = re.findall(r"\[['\"]?([^\]'\"]+)['\"]?\]|\.(\w+)", source)
+            if [a or b for a, b in keys] == wanted and index == f"[{axis}]":
+                return self.lines.get(symbol)
+        return None
+
+
+class _Listener(logging.Handler):
+    def __init__(self, events: ShapeEvents, shown_from: int) -> None:
+        super().__init__(logging.INFO)
+        self.events = events
+        self.shown_from = shown_from
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        created = re.match(r"create_symbol (\S+) = \S+ for (\S+)", message)
+        if created:
+            self.events.places[created[1]] = created[2]
+        elif message.startswith(("set_replacement", "eval ")):
+            line = _user_line()
+            for symbol in re.findall(r"\b[su]\d+\b", message.split(" [guard added]")[0]):
+                if line:
+                    self.events.lines.setdefault(symbol, line)
+                if line and message.startswith(f"set_replacement {symbol} = "):
+                    self.events.lines[symbol] = line
+        if record.levelno >= self.shown_from:
+            logging.getLogger("torch").handle(record)
+
+
+@contextmanager
+def watch_shapes() -> Iterator[ShapeEvents]:
+    """Collect the events of every trace inside the block; logging is as before afterwards."""
+    logger = logging.getLogger(_LOGGER)
+    level, propagate = logger.level, logger.propagate
+    events = ShapeEvents()
+    listener = _Listener(events, logger.getEffectiveLevel())
+    logger.addHandler(listener)
+    logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))
+    logger.propagate = False  # records the user would not have seen must not appear
+    try:
+        yield events
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def _user_line() -> str | None:
+    """``file:line: code`` of the innermost frame that is neither torch's nor ours."""
+    for frame in reversed(traceback.extract_stack()):
+        foreign = not frame.filename.startswith((_TORCH, _HERE, "<"))
+        if (
+            foreign
+            and f"{Path('lib') / 'python'}" not in frame.filename.rsplit("site-packages")[0]
+        ):
+            return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
+    return None

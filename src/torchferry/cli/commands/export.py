@@ -1,0 +1,87 @@
+"""``torchferry export``: the whole walk, from a model to a verified folder."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchferry.report.model import Report
+
+__all__ = ["export"]
+
+
+class _Target(StrEnum):
+    onnx = "onnx"
+    onnxruntime = "onnxruntime"
+
+
+class _Exporter(StrEnum):
+    to_onnx = "to_onnx"
+    onnx_dynamo = "onnx_dynamo"
+
+
+class _Dtype(StrEnum):
+    fp32 = "fp32"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+def export(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")
+    ],
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:function",
+            help="A function that returns two or more sets of inputs: tuples, dicts or both.",
+        ),
+    ] = None,
+    target: Annotated[
+        _Target, typer.Option(help="Standard operators, or onnxruntime's fused ones too.")
+    ] = _Target.onnx,
+    opset: Annotated[
+        int | None, typer.Option(metavar="N", help="ONNX operator set.  [default: 20]")
+    ] = None,
+    dtype: Annotated[
+        _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
+    ] = None,
+    exporter: Annotated[
+        _Exporter, typer.Option(help="Ours, or torch.onnx.export as it stands.")
+    ] = _Exporter.to_onnx,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
+    ] = False,
+) -> Report:
+    """Export MODEL to ONNX, run it beside PyTorch at many sizes, and write a report.
+
+    The model runs on two or more sets of inputs; dimensions that differ become dynamic. The ONNX
+    model is then compared with PyTorch on those inputs and on inputs of other sizes, batch 1
+    included. OUT holds model.onnx, model.onnx_data and report.html, whole or not at all; when a
+    check fails they go to OUT.failed instead, and the exit code is 1.
+    """
+    from torchferry.cli.progress import progress
+    from torchferry.exporter.deliver import deliver
+
+    with progress() as begin:
+        return deliver(
+            model,
+            out,
+            inputs=inputs,
+            target=target.value,
+            opset=opset,
+            dtype=dtype.value if dtype else None,
+            exporter=exporter.value,
+            replace=force,
+            progress=begin,
+        )

@@ -1,0 +1,101 @@
+"""ExportedProgram → ``onnx_ir.Model``: the face of the room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.converter import dimension, mutation, provenance, signature, torch_onnx
+from torchferry.dims import Size
+from torchferry.errors import UsageError
+from torchferry.values.flatten import Path
+
+__all__ = ["OPSETS", "convert", "convert_with_torch", "to_onnx"]
+
+DEFAULT_OPSET = 20  # IR 10: loads in every onnxruntime since 1.17 and in optimum
+OPSETS = range(18, 24)  # what the translation can write
+
+
+def convert(
+    program: ExportedProgram,
+    *,
+    opset: int | None = None,
+    dims: Mapping[tuple[Path, int], Size] | None = None,
+) -> ir.Model:
+    """Translate an exported program to ONNX.
+
+    Inputs and outputs get the names Hugging Face's tools expect (``past_key_values.0.key``,
+    ``present.0.key``), dynamic dimensions the names in ``dims`` or, without it, conventional ones.
+    Weights are views of the program's tensors, never copies. Each node's metadata says which FX
+    node, module and source line it came from, and the model's metadata how to rebuild the nested
+    outputs.
+
+    Args:
+        program: what ``torch.export.export`` gave.
+        opset: ONNX operator set, 18 to 23; 20 when ``None``.
+        dims: the size of input axes by ``(path, axis)``.
+
+    Raises:
+        UsageError: the opset is out of range.
+        ConversionError: an operator has no ONNX form, or the program writes to its inputs or
+            buffers, which an ONNX graph cannot do.
+    """
+    opset = _checked(opset)
+    mutation.refuse_mutations(program)
+    return _finished(torch_onnx.translate(program, opset), program, dims)
+
+
+to_onnx = convert
+
+
+def convert_with_torch(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    dynamic_shapes: Any,
+    opset: int | None = None,
+    dims: Mapping[tuple[Path, int], Size] | None = None,
+) -> tuple[ir.Model, ExportedProgram]:
+    """What ``torch.onnx.export`` makes of a module, under our names.
+
+    Args:
+        model: the module; torch.onnx captures it with strategies of its own.
+        args: positional arguments.
+        kwargs: named arguments.
+        dynamic_shapes: as for ``torch.export.export``.
+        opset: see `convert`.
+        dims: see `convert`.
+
+    Raises:
+        UsageError: the opset is out of range.
+        ConversionError: torch.onnx failed.
+    """
+    translated, program = torch_onnx.export_module(
+        model, args, kwargs, dynamic_shapes, _checked(opset)
+    )
+    return _finished(translated, program, dims), program
+
+
+def _finished(
+    model: ir.Model,
+    program: ExportedProgram,
+    dims: Mapping[tuple[Path, int], Size] | None,
+) -> ir.Model:
+    dimension.rename_dimensions(model, program, dims or {})
+    signature.write_signature(model, signature.read_signature(program))
+    provenance.stamp(model)
+    return model
+
+
+def _checked(opset: int | None) -> int:
+    opset = DEFAULT_OPSET if opset is None else opset
+    if opset not in OPSETS:
+        raise UsageError(
+            f"cannot write opset {opset}: choose one from {OPSETS.start} to {OPSETS.stop - 1}"
+        )
+    return opset

@@ -1,0 +1,107 @@
+"""Give every symbolic dimension of a model the user's name; torch's symbols never leak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+from torch.export import ExportedProgram
+
+from torchferry.dims import Dim, Size, names_in, parse_size, solve_renaming, substitute
+from torchferry.errors import ConversionError
+from torchferry.observer import conventional_name
+from torchferry.observer.tree import program_inputs, unaliased
+from torchferry.values.flatten import Path, path_text
+
+__all__ = ["name_dimensions", "rename_dimensions"]
+
+
+def rename_dimensions(
+    model: ir.Model, program: ExportedProgram, dims: Mapping[tuple[Path, int], Size]
+) -> None:
+    """Rename the dimensions of every value, in place.
+
+    Args:
+        model: as translated from ``program``.
+        program: whose input sizes are expressions of torch's symbols.
+        dims: wanted size by ``(path, axis)``; axes it does not name get conventional names.
+
+    Raises:
+        ConversionError: two dimensions that must be independent are one in the program.
+    """
+    wanted = {(unaliased(path), axis): size for (path, axis), size in dims.items()}
+    axes = list(_known_axes(program, wanted))
+    renaming = solve_renaming(axes)
+    for place, found, size in renaming.conflicts:
+        if isinstance(found, Dim):
+            raise ConversionError(
+                f"{place} is called {size}, but the program uses the size of {found} for it: "
+                "its code takes the two for equal. Give inputs where they differ, or name "
+                "them alike"
+            )
+    names = dict(renaming.names)
+    for value in _values(model):
+        if value.shape is not None:
+            value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape])
+
+
+def name_dimensions(program: ExportedProgram) -> dict[tuple[Path, int], Size]:
+    """Conventional names for the dynamic input dimensions of a program: size by (path, axis)."""
+    named: dict[tuple[Path, int], Size] = {}
+    known: dict[Size, Size] = {}
+    for path, node in program_inputs(program):
+        shape = node.meta["val"].shape
+        for axis, torch_size in enumerate(shape):
+            found = parse_size(str(torch_size))
+            if isinstance(found, Dim):
+                if found not in known:
+                    known[found] = _fresh(path, axis, len(shape), set(known.values()))
+                named[path, axis] = known[found]
+    return named
+
+
+def _known_axes(
+    program: ExportedProgram, wanted: Mapping[tuple[Path, int], Size]
+) -> Iterator[tuple[str, Size, Size]]:
+    usual = {} if wanted else name_dimensions(program)
+    wanted = {**{(unaliased(path), axis): s for (path, axis), s in usual.items()}, **wanted}
+    for path, node in program_inputs(program):
+        for axis, torch_size in enumerate(node.meta["val"].shape):
+            size = wanted.get((unaliased(path), axis))
+            if size is not None:
+                yield f"{path_text(path)} axis {axis}", parse_size(str(torch_size)), size
+
+
+def _fresh(path: Path, axis: int, rank: int, taken: set[Size]) -> Size:
+    name = conventional_name(unaliased(path), axis, rank)
+    if name is None or Dim.of(name) in taken:
+        name = f"{'_'.join(map(str, path))}_dim_{axis}"
+    return Dim.of(name)
+
+
+def _renamed(dim: int | ir.SymbolicDim, names: dict[str, Size]) -> int | ir.SymbolicDim:
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    size = parse_size(str(dim.value))
+    for symbol in sorted(names_in(size) - names.keys()):
+        # A size that depends on data has no name of the user's: number them.
+        names[symbol] = Dim.of(f"data_dependent_{sum(1 for n in names.values() if _free(n))}")
+    renamed = substitute(size, names)
+    return renamed if isinstance(renamed, int) else ir.SymbolicDim(str(renamed))
+
+
+def _free(size: Size) -> bool:
+    return str(size).startswith("data_dependent_")
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    seen: set[int] = set()
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    for graph in graphs:
+        values = [*graph.inputs, *graph.initializers.values()]
+        for node in graph.all_nodes():
+            values += [*(v for v in node.inputs if v is not None), *node.outputs]
+        for value in values:
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield value

@@ -1,0 +1,7 @@
+"""The whole walk: from a model to a verified ONNX file and a report."""
+
+from torchferry.exporter.export import export
+from torchferry.exporter.program import OnnxProgram, load
+from torchferry.exporter.verify import Tolerance
+
+__all__ = ["OnnxProgram", "Tolerance", "export", "load"]

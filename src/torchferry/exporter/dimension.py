@@ -1,0 +1,77 @@
+"""At which sizes each dynamic dimension was verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torchferry.capturer import Fixed
+from torchferry.dims import names_in
+from torchferry.exporter.verify import Check
+from torchferry.observer import Observation
+
+__all__ = ["DimensionCheck", "check_dimensions"]
+
+Status = Literal["verified", "specialised", "failed", "unverified"]
+
+
+@dataclass(frozen=True)
+class DimensionCheck:
+    """One independent dynamic dimension.
+
+    Attributes:
+        name: what it is called.
+        places: ``input_ids[1]``, where it stands alone or in a sum.
+        status: ``verified`` at two sizes or more; ``specialised`` when the program holds it
+            constant; ``failed`` when outputs differ at some size only because of it, or at every
+            size; ``unverified`` when fewer than two sizes could be compared.
+        agreed: sizes at which every output agreed.
+        failed: sizes at which none of the checks passed.
+        note: what else is to be known.
+    """
+
+    name: str
+    places: tuple[str, ...]
+    status: Status
+    agreed: tuple[int, ...]
+    failed: tuple[int, ...]
+    note: str = ""
+
+
+def check_dimensions(
+    seen: Observation, fixed: Sequence[Fixed], checks: Sequence[Check]
+) -> list[DimensionCheck]:
+    """Say of every dynamic dimension at which sizes the two models agree."""
+    by_name = {f.name: f for f in fixed}
+    return [_check(name, seen, by_name.get(name), checks) for name in seen.dynamic_names]
+
+
+def _check(
+    name: str, seen: Observation, fixed: Fixed | None, checks: Sequence[Check]
+) -> DimensionCheck:
+    places = tuple(
+        f"{argument.name}[{axis.index}]"
+        for argument in seen.arguments
+        for axis in argument.axes
+        if name in names_in(axis.size)
+    )
+    ran = [check for check in checks if check.refused is None and name in check.sizes]
+    agreed = tuple(sorted({check.sizes[name] for check in ran if check.ok}))
+    failed = tuple(sorted({check.sizes[name] for check in ran} - set(agreed)))
+    refused = {c.sizes[name] for c in checks if c.refused is not None} - {*agreed, *failed}
+    note = f"PyTorch refuses {', '.join(map(str, sorted(refused)))}" if refused else ""
+    status: Status = "verified"
+    if fixed is not None:
+        status, note = "specialised", str(fixed)
+    elif failed:
+        status = "failed"
+    elif len(agreed) < 2:
+        status, note = "unverified", note or "no other size could be tried"
+    return DimensionCheck(name, _shortened(places), status, agreed, failed, note)
+
+
+def _shortened(places: tuple[str, ...], limit: int = 4) -> tuple[str, ...]:
+    if len(places) <= limit:
+        return places
+    return (*places[: limit - 1], f"… {len(places) - limit + 1} more")

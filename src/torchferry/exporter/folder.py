@@ -1,0 +1,134 @@
+"""Output folders: published whole or not at all."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from torchferry.errors import UsageError
+
+__all__ = ["EXPORTED_FILES", "Staging", "check_target", "publish"]
+
+EXPORTED_FILES = frozenset({"model.onnx", "model.onnx_data", "report.html", "report.json"})
+"""What an export writes; a folder that holds anything else is never replaced."""
+
+
+def check_target(out: Path, *, replace: bool) -> None:
+    """Check, before any work is done, that ``out`` can be written.
+
+    Args:
+        out: the folder to be made. It may exist when it is empty.
+        replace: whether an earlier export in it may be replaced.
+
+    Raises:
+        UsageError: ``out`` is a file, holds something, or cannot be made.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; give a folder to write to")
+    try:
+        held = sorted(path.name for path in out.iterdir()) if out.exists() else []
+        if held and not replace:
+            raise UsageError(f"{out} exists; give --force to replace it, or another folder")
+        foreign = [name for name in held if name not in EXPORTED_FILES]
+        if foreign:
+            raise UsageError(
+                f"{out} holds {foreign[0]}, which no export wrote, and is not replaced; "
+                "give another folder"
+            )
+        missing = _missing_parents(out)
+        _new_folder(missing[0].parent if missing else out.resolve().parent, out.name).rmdir()
+    except OSError as error:
+        raise _not_written(out, error) from error
+
+
+@dataclass
+class Staging:
+    """A folder that is being written.
+
+    Attributes:
+        folder: where to write.
+        target: what the folder becomes; may be changed to another name in the same parent.
+    """
+
+    folder: Path
+    target: Path
+
+
+@contextmanager
+def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
+    """Yield an empty folder to write into; when the block ends well, it becomes its target.
+
+    When the block raises, also for Ctrl-C, nothing is left and an existing ``out`` is as it was.
+    The folder lies beside ``out`` under a hidden name, so that one rename publishes it; missing
+    parents of ``out`` are made. A link is followed: what it points to is replaced.
+
+    Args:
+        out: the folder to be made.
+        replace: whether an earlier export in it may be replaced.
+
+    Raises:
+        UsageError: as `check_target`, or writing failed: no space, no permission.
+    """
+    check_target(out, replace=replace)
+    target = out.resolve()
+    made: list[Path] = []
+    staging: Path | None = None
+    try:
+        for parent in _missing_parents(target):
+            parent.mkdir()
+            made.append(parent)
+        staging = _new_folder(target.parent, target.name)
+        staged = Staging(staging, target)
+        yield staged
+        _swap(staging, staged.target)
+        made.clear()
+    except OSError as error:
+        raise _not_written(out, error) from error
+    except UsageError as error:
+        if isinstance(error.__cause__, OSError):  # says so of a file in the hidden folder
+            raise _not_written(out, error.__cause__) from error
+        raise
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+        for parent in reversed(made):
+            with suppress(OSError):  # somebody else put something there
+                parent.rmdir()
+
+
+def _swap(staging: Path, target: Path) -> None:
+    """Put ``staging`` in the place of ``target``; what was there comes back when that fails."""
+    if not target.exists():
+        staging.rename(target)
+        return
+    earlier = _hidden_name(target.parent, target.name)
+    try:
+        target.rename(earlier)
+        staging.rename(target)
+    finally:
+        if earlier.exists() and not target.exists():
+            earlier.rename(target)
+        shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _missing_parents(out: Path) -> list[Path]:
+    """Parents of ``out`` that do not exist, outermost first."""
+    return [parent for parent in reversed(out.resolve().parents) if not parent.exists()]
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """Make a hidden folder; unlike those of ``tempfile`` it has the usual permissions."""
+    folder = _hidden_name(parent, name)
+    folder.mkdir()
+    return folder
+
+
+def _hidden_name(parent: Path, name: str) -> Path:
+    return parent / f".{name}.{secrets.token_hex(8)}.part"
+
+
+def _not_written(out: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write {out}: {error.strerror or error}; give another folder")

@@ -1,0 +1,98 @@
+"""The result of an export: a model that can be looked at, saved and called."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+from torch.export import ExportedProgram
+
+from torchferry.errors import UsageError
+from torchferry.graph import io
+from torchferry.report.model import Report
+from torchferry.runner import Session
+
+__all__ = ["OnnxProgram", "load"]
+
+
+@dataclass
+class OnnxProgram:
+    """An exported model.
+
+    Called with the original model's arguments (nested, caches included), it runs onnxruntime and
+    returns what the original returns, as torch tensors.
+
+    Attributes:
+        model: the ``onnx_ir`` model.
+        program: the ``ExportedProgram`` it came from; ``None`` for a loaded file.
+        report: what the export found; ``None`` for a loaded file.
+        path: where it was saved or loaded from.
+    """
+
+    model: ir.Model
+    program: ExportedProgram | None = None
+    report: Report | None = None
+    path: Path | None = None
+    _folder: Any = field(default=None, repr=False)
+
+    def save(self, path: Path | str) -> Path:
+        """Write the model, with its weights beside it in ``NAME.onnx_data``.
+
+        An existing file is replaced only when the new one is whole.
+
+        Args:
+            path: a file ending in ``.onnx``, in a folder that exists.
+
+        Raises:
+            UsageError: the path cannot be written.
+        """
+        path = Path(path)
+        if path.suffix != ".onnx":
+            raise UsageError(f"cannot save to {path}: give a file name that ends in .onnx")
+        io.save(self.model, path)
+        self.path = path
+        return path
+
+    @cached_property
+    def session(self) -> Session:
+        """The onnxruntime session that calls use; an unsaved model is saved to a temporary file.
+
+        Raises:
+            RunError: onnxruntime cannot load the model.
+        """
+        if self.path is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="torchferry-")
+            temporary = Path(self._folder.name) / "model.onnx"
+            io.save(self.model, temporary)
+            return Session(temporary)
+        return Session(self.path)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run onnxruntime with the original model's arguments.
+
+        Raises:
+            UsageError: the arguments do not fit.
+            RunError: onnxruntime failed.
+        """
+        return self.session(*args, **kwargs)
+
+
+def load(path: Path | str) -> OnnxProgram:
+    """Read a model that `OnnxProgram.save` or ``torchferry export`` wrote; executes nothing.
+
+    Args:
+        path: the ``.onnx`` file, or the folder that holds ``model.onnx``.
+
+    Raises:
+        UsageError: there is no such file, or it was not written by torchferry.
+        RunError: onnxruntime cannot load it.
+    """
+    path = Path(path)
+    path = path / "model.onnx" if path.is_dir() else path
+    loaded = OnnxProgram(io.load(path), path=path)
+    loaded.session  # noqa: B018  (a foreign or broken file fails here, not at the first call)
+    return loaded

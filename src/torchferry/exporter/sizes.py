@@ -1,0 +1,64 @@
+"""Which other sizes to try: larger ones, one at a time 1, all 1, empty caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchferry.observer import Observation
+
+__all__ = ["Sizes", "other_sizes"]
+
+Sizes = dict[str, int]
+
+
+def other_sizes(seen: Observation, *, keep: Mapping[str, int] | None = None) -> list[list[Sizes]]:
+    """Sizes that were not recorded, to verify a model at.
+
+    Args:
+        seen: what was observed.
+        keep: names that must stay at one size, because the model takes no other.
+
+    Returns:
+        Groups of alternatives: of each group, the first that the model itself accepts is meant.
+    """
+    keep = dict(keep or {})
+    names = [name for name in seen.dynamic_names if name not in keep]
+    if not names:
+        return []
+    recorded = [seen.sizes_of(call) for call in seen.calls]
+    largest = {name: max(s.get(name, 0) for s in recorded) for name in names}
+    middle = {name: max(2, seen.sizes_of(seen.best).get(name, 2)) for name in names}
+    groups: list[list[Sizes]] = [
+        [
+            {name: largest[name] + 1 + i for i, name in enumerate(names)},
+            {name: largest[name] * (2 + i) for i, name in enumerate(names)},
+            {name: largest[name] * 2 for name in names},
+        ]
+    ]
+    groups += [[{**middle, name: 1}] for name in names]
+    groups += [[{**middle, name: 0}] for name in _lengths_of_caches(seen) if name in names]
+    groups.append([dict.fromkeys(names, 1)])
+    return _unseen([[{**sizes, **keep} for sizes in group] for group in groups], recorded)
+
+
+def _unseen(groups: Sequence[list[Sizes]], recorded: Sequence[Sizes]) -> list[list[Sizes]]:
+    """Groups without the sizes that were recorded or stand in an earlier group."""
+    known = [dict(sizes) for sizes in recorded]
+    kept = []
+    for group in groups:
+        fresh = [sizes for sizes in group if sizes not in known]
+        known += fresh
+        if fresh:
+            kept.append(fresh)
+    return kept
+
+
+def _lengths_of_caches(seen: Observation) -> list[str]:
+    names: dict[str, None] = {}
+    for argument in seen.arguments:
+        if argument.cached:
+            axis = argument.axes[-2]
+            name = getattr(axis.size, "name", None)
+            if name is not None:
+                names.setdefault(name)
+    return list(names)

@@ -1,0 +1,144 @@
+"""What ``MODEL`` on the command line stands for: a model and input sets that fit it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchferry.errors import UsageError
+from torchferry.exporter.arguments import Arguments, accept_aliases, as_input_sets, check_inputs
+from torchferry.exporter.factory import make_inputs, make_model
+from torchferry.values.flatten import map_leaves
+from torchferry.zoo import catalogue
+from torchferry.zoo.archive import load_program
+from torchferry.zoo.checkpoint import load_checkpoint
+from torchferry.zoo.tasks import input_sets
+
+__all__ = ["DTYPES", "Source", "load_source"]
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""What ``--dtype`` accepts."""
+
+_FORMS = "zoo:NAME, a Hugging Face model folder, package.module:factory, or a .pt2 file"
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that is ready to be run and exported.
+
+    Attributes:
+        title: as the user named it: ``zoo:tiny-llm``.
+        model: in eval mode; of a ``.pt2`` file, the module of its program.
+        input_sets: arguments that fit ``forward``, the cache under the name that it has there.
+        program: what the ``.pt2`` file holds, else ``None``.
+    """
+
+    title: str
+    model: nn.Module
+    input_sets: list[Arguments]
+    program: torch.export.ExportedProgram | None = None
+
+
+def load_source(
+    text: str, *, inputs: str | None = None, dtype: str | None = None, least: int = 2
+) -> Source:
+    """Load a model with its inputs.
+
+    Args:
+        text: ``zoo:NAME``, a Hugging Face folder, ``package.module:factory`` (or
+            ``FILE.py:factory``), or a ``.pt2`` file.
+        inputs: ``FILE.py:function``, called with no arguments or with the model; it returns the
+            input sets. ``None``: those that come with the model, or are made for its class.
+        dtype: a key of `DTYPES`, for the floating point weights and inputs; ``None`` leaves them.
+        least: how many input sets are needed; sizes that differ show which dimensions vary. A
+            ``.pt2`` file knows them already: one set is enough.
+
+    Raises:
+        UsageError: ``text`` stands for nothing, the user's code raises, or inputs do not fit.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"there is no dtype {dtype!r}; give one of {', '.join(DTYPES)}")
+    model, sets, program = _load_model(text)
+    if dtype is not None:
+        if program is not None:
+            raise UsageError(f"{text} is exported already and keeps its dtypes; leave out --dtype")
+        _cast(model, DTYPES[dtype])
+    origin = text
+    if inputs is not None:
+        sets, origin = make_inputs(inputs, model), f"--inputs {inputs}"
+    if sets is None:
+        sets = input_sets(model)
+    found = as_input_sets(sets, origin)
+    needed = least if program is None else min(least, 1)
+    if len(found) < needed:
+        raise UsageError(
+            f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
+            "of different sizes are needed, to see which dimensions vary"
+        )
+    return Source(text, model, _fitting(found, model, dtype), program)
+
+
+def _load_model(text: str) -> tuple[nn.Module, Any, torch.export.ExportedProgram | None]:
+    """The model, its input sets when it comes with some, and its program when it has one."""
+    if text.startswith("zoo:"):
+        entry = catalogue.build(text.removeprefix("zoo:"))
+        return entry.model, entry.input_sets, None
+    path = Path(text)
+    if path.suffix == ".pt2":
+        program = load_program(path)
+        example = program.example_inputs
+        return program.module(), None if example is None else [example], program
+    if path.is_dir():
+        return load_checkpoint(path), None, None
+    place = text.rpartition(":")[0]
+    if _FACTORY.fullmatch(text) or place.endswith(".py"):
+        model, sets = make_model(text)
+        return model.eval(), sets, None
+    if path.is_file():
+        raise UsageError(f"{text} is no model that torchferry reads; give {_FORMS}")
+    raise UsageError(
+        f"there is no file or folder {text!r} (torchferry downloads nothing); give {_FORMS}"
+    )
+
+
+def _fitting(sets: list[Arguments], model: nn.Module, dtype: str | None) -> list[Arguments]:
+    """The input sets under forward's names and in the dtype, each checked against ``forward``."""
+    result = []
+    for args, kwargs in sets:
+        renamed = accept_aliases(model, kwargs)
+        check_inputs(model, args, renamed)
+        result.append((args, renamed))
+    if dtype is None:
+        return result
+    cast: list[Arguments] = map_leaves(lambda leaf: _to(leaf, DTYPES[dtype]), result)
+    return cast
+
+
+def _to(leaf: Any, dtype: torch.dtype) -> Any:
+    floating = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.to(dtype) if floating else leaf
+
+
+def _cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """Cast a model in place; tables that transformers computes in float32 stay so.
+
+    ``from_pretrained(dtype=...)`` does the same: rotary frequencies, which are in no checkpoint,
+    would lose their precision.
+    """
+    is_pretrained = any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
+    saved = set(model.state_dict())
+    tables = {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if is_pretrained and name not in saved
+    }
+    model.to(dtype)
+    for name, buffer in tables.items():
+        owner, _, own_name = name.rpartition(".")
+        model.get_submodule(owner)._buffers[own_name] = buffer

@@ -1,0 +1,188 @@
+"""Compare the exported model with the PyTorch model, at recorded sizes and at others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from torchferry.capturer import accept_aliases
+from torchferry.errors import RunError, UsageError
+from torchferry.exporter.sizes import Sizes, other_sizes
+from torchferry.observer import Observation
+from torchferry.runner import Session
+from torchferry.values.clone import clone
+from torchferry.values.difference import Discrepancy, max_diff
+from torchferry.values.flatten import flatten, path_text
+
+__all__ = ["Check", "Compared", "Tolerance", "Verdict", "verify"]
+
+Verdict = Literal["ok", "differs", "random"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How much an output may differ.
+
+    An output passes when its largest absolute difference is at most
+    ``atol * min(1, scale) + rtol * scale``, where ``scale`` is the largest magnitude expected:
+    outputs of order 1 may differ by about ``atol``, small outputs by proportionally less, and
+    large ones by their rounding. ``scale`` counts as at least 0.01.
+
+    Attributes:
+        atol: absolute, for outputs of order 1.
+        rtol: relative to the largest expected magnitude.
+    """
+
+    atol: float
+    rtol: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> Tolerance:
+        """The default for a model that computes in ``dtype``."""
+        return {
+            torch.float16: cls(1e-2, 5e-3),
+            torch.bfloat16: cls(4e-2, 4e-2),
+            torch.float64: cls(1e-7, 1e-9),
+        }.get(dtype, cls(1e-4, 1e-5))
+
+    def allows(self, difference: Discrepancy) -> bool:
+        """Whether an output passes."""
+        scale = max(difference.scale, 0.01)
+        limit = self.atol * min(1.0, scale) + self.rtol * scale
+        return difference.reason is None and not difference.dnan and difference.abs <= limit
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One output at one set of sizes."""
+
+    name: str
+    difference: Discrepancy
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Check:
+    """One set of sizes.
+
+    Attributes:
+        sizes: value of every dynamic dimension.
+        made: whether the inputs were made for the check; otherwise they were recorded.
+        outputs: one a tensor output; empty when a side failed.
+        refused: what PyTorch itself said, when the original model takes no such sizes.
+        error: what went wrong on onnxruntime's side.
+    """
+
+    sizes: Sizes
+    made: bool
+    outputs: tuple[Compared, ...] = ()
+    refused: str | None = None
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output passed."""
+        return self.error is None and all(o.verdict != "differs" for o in self.outputs)
+
+
+def verify(
+    model: torch.nn.Module,
+    seen: Observation,
+    session: Session,
+    *,
+    tolerance: Tolerance,
+    fixed: Mapping[str, int] | None = None,
+) -> list[Check]:
+    """Run both models on the recorded inputs, then on inputs of other sizes.
+
+    Args:
+        model: the original.
+        seen: its observation.
+        session: the exported model.
+        tolerance: what passes.
+        fixed: dimensions that the exported model holds constant: no other size is tried.
+
+    Returns:
+        One check a set of sizes. Sizes that the original model refuses are listed as such.
+    """
+    runner = _Runner(model, session, tolerance)
+    checks = [
+        runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
+    ]
+    for group in other_sizes(seen, keep=fixed):
+        tried = []
+        for sizes in group:
+            tried.append(runner.check(seen.inputs_at(sizes), sizes, made=True))
+            if tried[-1].refused is None:
+                break
+        checks.append(tried[-1] if tried[-1].refused is None else tried[0])
+    return checks
+
+
+class _Runner:
+    def __init__(self, model: torch.nn.Module, session: Session, tolerance: Tolerance) -> None:
+        self.model = model
+        self.session = session
+        self.tolerance = tolerance
+        self.random: frozenset[str] | None = None
+
+    def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
+        try:
+            expected = self._eager(inputs)
+        # Made-up sizes may be wrong for the model in any way its code can fail.
+        except Exception as error:  # noqa: BLE001
+            return Check(sizes, made, refused=_brief(error))
+        if self.random is None:
+            self.random = self._random(expected, self._eager(inputs))
+        args, kwargs = clone(inputs)
+        try:
+            got = self.session(*args, **kwargs)
+        except (RunError, UsageError) as error:
+            return Check(sizes, made, error=_brief(error))
+        return Check(sizes, made, tuple(self._compare(expected, got)))
+
+    def _eager(self, inputs: tuple[Any, Any]) -> Any:
+        args, kwargs = clone(inputs)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.model(*args, **accept_aliases(self.model, kwargs))
+
+    def _compare(self, expected: Any, got: Any) -> list[Compared]:
+        names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]
+        left, right = flatten(expected)[0], flatten(got)[0]
+        if [path for path, _ in left] != [path for path, _ in right]:
+            return [Compared("outputs", max_diff(expected, got), "differs")]
+        compared = []
+        for name, (path, e), (_, g) in zip(names, left, right, strict=True):
+            label = name or path_text(path) or "output"
+            difference = max_diff(e, g)
+            if name is None and difference.abs == 0 and difference.reason is None:
+                continue  # a constant, and the same one
+            compared.append(Compared(label, difference, self._verdict(label, difference)))
+        return compared
+
+    def _verdict(self, name: str, difference: Discrepancy) -> Verdict:
+        if self.random and name in self.random:
+            return "random" if difference.reason is None else "differs"
+        return "ok" if self.tolerance.allows(difference) else "differs"
+
+    def _random(self, first: Any, second: Any) -> frozenset[str]:
+        """Names of the outputs in which PyTorch does not agree with itself."""
+        names = [leaf[0] if isinstance(leaf, list) else "" for leaf in self._leaves]
+        pairs = zip(names, flatten(first)[0], flatten(second)[0], strict=False)
+        return frozenset(
+            name for name, (_, a), (_, b) in pairs if not self.tolerance.allows(max_diff(a, b))
+        )
+
+    @property
+    def _leaves(self) -> Sequence[Any]:
+        return self.session.signature.leaves
+
+
+def _brief(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:300]

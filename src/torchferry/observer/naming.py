@@ -1,0 +1,51 @@
+"""What people call the dimensions: the names optimum and Hugging Face's tools expect."""
+
+from __future__ import annotations
+
+from torchferry.values.flatten import Path
+
+__all__ = ["conventional_name"]
+
+_TEXT = {0: "batch_size", 1: "sequence_length"}
+_DECODER = {0: "batch_size", 1: "decoder_sequence_length"}
+_ENCODER = {0: "batch_size", 1: "encoder_sequence_length"}
+_IMAGE = {0: "batch_size", 1: "num_channels", 2: "height", 3: "width"}
+
+_BY_ARGUMENT: dict[str, dict[int, str]] = {
+    "input_ids": _TEXT,
+    "inputs_embeds": _TEXT,
+    "attention_mask": _TEXT,
+    "position_ids": _TEXT,
+    "token_type_ids": _TEXT,
+    "cache_position": {0: "sequence_length"},
+    "decoder_input_ids": _DECODER,
+    "decoder_attention_mask": _DECODER,
+    "encoder_hidden_states": _ENCODER,
+    "encoder_attention_mask": _ENCODER,
+    "encoder_outputs": _ENCODER,
+    "pixel_values": _IMAGE,
+    "input_features": {0: "batch_size", 1: "feature_size", 2: "encoder_sequence_length"},
+    "input_values": {0: "batch_size", 1: "sequence_length"},
+}
+
+
+def conventional_name(path: Path, axis: int, rank: int) -> str | None:
+    """The usual name of an axis, or ``None`` where there is no convention.
+
+    Args:
+        path: where the tensor stands in the call: ``("past_key_values", "key_cache", 0)``.
+        axis: from 0 to ``rank - 1``.
+        rank: number of dimensions; keys and values of a cache have rank 4, and their length
+            is axis 2.
+
+    >>> conventional_name(("past_key_values", "key_cache", 0), 2, 4)
+    'past_sequence_length'
+    >>> conventional_name(("weights",), 1, 2)
+    """
+    if "key_cache" in path or "value_cache" in path:
+        length = "encoder_sequence_length" if "cross_attention_cache" in path else None
+        return {0: "batch_size", rank - 2: length or "past_sequence_length"}.get(axis)
+    known = _BY_ARGUMENT.get(str(path[0]))
+    if known is not None:
+        return known.get(axis)
+    return "batch_size" if axis == 0 else None

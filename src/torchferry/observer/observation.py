@@ -1,0 +1,205 @@
+"""What was seen of a model: its calls, and for each argument which dimensions vary and why."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from torchferry.dims import Dim, Size, evaluate, names_in
+from torchferry.errors import UsageError
+from torchferry.observer.infer import Argument, Axis, infer_arguments
+from torchferry.observer.resize import resize
+from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
+
+__all__ = ["Argument", "Axis", "Call", "Observation"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the model.
+
+    Attributes:
+        args: positional arguments, as they were before the call.
+        kwargs: named arguments, as they were before the call.
+        outputs: what the model returned.
+        seconds: wall time of the call.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: Any = None
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return string_type((self.args, self.kwargs), with_shape=True)
+
+
+@dataclass
+class Observation:
+    """The calls of one model, and what they say of its inputs.
+
+    Positional arguments are known by their parameter's name, so that calls which pass the same
+    argument in different ways agree.
+
+    Attributes:
+        signature: the signature of the method that was called.
+        title: the model's class name.
+        calls: in the order they were made.
+        named: sizes the caller fixed or named: ``{("x", 1): Dim.of("width")}``; they win over
+            what is inferred.
+    """
+
+    signature: inspect.Signature
+    title: str
+    calls: list[Call] = field(default_factory=list)
+    named: Mapping[tuple[str, int], Size] = field(default_factory=dict)
+
+    def normalized(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call with every argument moved to its name, in the order of the signature.
+
+        Arguments without a name of their own (``*args``, positional-only) stay positional.
+
+        Raises:
+            UsageError: the arguments do not fit the signature.
+        """
+        try:
+            bound = self.signature.bind(*call.args, **call.kwargs)
+        except TypeError as error:
+            raise UsageError(
+                f"{self.title}.forward{self.signature} cannot take {call}: {error}"
+            ) from error
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                # What stands before *args can only be given by position too.
+                args = [*kwargs.values(), *value]
+                kwargs = {}
+            elif kind is inspect.Parameter.POSITIONAL_ONLY:
+                args.append(value)
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update(value)
+            else:
+                kwargs[name] = value
+        return tuple(args), {k: v for k, v in kwargs.items() if v is not None}
+
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Every tensor and constant the model was given, with its dimensions.
+
+        Raises:
+            UsageError: no call was recorded, or an argument changes its rank, dtype or value.
+        """
+        if not self.calls:
+            raise UsageError(
+                f"no call of {self.title} was recorded: run the model inside the "
+                "`with observe(model)` block, at least twice and with different sizes"
+            )
+        found = infer_arguments([leaves_of(*self.normalized(c)) for c in self.calls])
+        return tuple(self._with_names_given(argument) for argument in found)
+
+    def _with_names_given(self, argument: Argument) -> Argument:
+        axes = [
+            replace(axis, size=self.named[key], reason="given")
+            if (key := (argument.name, axis.index)) in self.named
+            else axis
+            for axis in argument.axes
+        ]
+        return replace(argument, axes=tuple(axes))
+
+    @property
+    def dynamic_names(self) -> tuple[str, ...]:
+        """Names of the independent dynamic dimensions, in the order of the arguments."""
+        names: dict[str, None] = {}
+        for argument in self.arguments:
+            for axis in argument.axes:
+                for name in sorted(names_in(axis.size)):
+                    names.setdefault(name)
+        return tuple(names)
+
+    def sizes_of(self, call: Call) -> dict[str, int]:
+        """The value each dynamic name has in a call."""
+        leaves = leaves_of(*self.normalized(call))
+        sizes: dict[str, int] = {}
+        for argument in self.arguments:
+            tensor = leaves.get(argument.path)
+            for axis in argument.axes:
+                if isinstance(axis.size, Dim) and axis.size.name:
+                    if isinstance(tensor, torch.Tensor):
+                        sizes.setdefault(axis.size.name, tensor.shape[axis.index])
+                    elif argument.cached:
+                        sizes.setdefault(axis.size.name, 0)
+        return sizes
+
+    @property
+    def best(self) -> Call:
+        """The call to export with: most tensors, no dynamic size below 2, sizes all different."""
+
+        def fitness(call: Call) -> tuple[int, int, int]:
+            sizes = self.sizes_of(call)
+            return (
+                len(leaves_of(*self.normalized(call))),
+                -sum(size < 2 for size in sizes.values()),
+                len(set(sizes.values())),
+            )
+
+        return max(self.calls, key=fitness)
+
+    def inputs_at(
+        self, sizes: Mapping[str, int], *, seed: int = 0
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Inputs of other sizes, made from those of the best call.
+
+        Args:
+            sizes: a value for every one of ``dynamic_names``.
+            seed: of the noise that tells repeated rows apart.
+
+        Raises:
+            UsageError: a name has no size.
+        """
+        missing = [name for name in self.dynamic_names if name not in sizes]
+        if missing:
+            raise UsageError(f"no size given for {', '.join(missing)}")
+        by_path = {a.path: a for a in self.arguments}
+        generator = torch.Generator().manual_seed(seed)
+
+        def resized(path: tuple[str | int, ...], leaf: Any) -> Any:
+            argument = by_path.get(path)
+            if argument is None or not isinstance(leaf, torch.Tensor):
+                return leaf
+            shape = [evaluate(axis.size, sizes) for axis in argument.axes]
+            return resize(leaf, shape, generator)
+
+        return replace_leaves(*clone(self.normalized(self.best)), change=resized)
+
+    def map_axes(
+        self, change: Callable[[Argument, Axis], Any]
+    ) -> dict[tuple[str | int, ...], Any]:
+        """``{path: {axis: change(argument, axis)}}`` of the dynamic axes of every tensor."""
+        return {
+            argument.path: {
+                axis.index: change(argument, axis)
+                for axis in argument.axes
+                if isinstance(axis.size, Dim)
+            }
+            for argument in self.arguments
+            if argument.dtype is not None
+        }
+
+    @classmethod
+    def from_inputs(
+        cls,
+        model: torch.nn.Module,
+        input_sets: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+    ) -> Observation:
+        """Calls that were not run: sets of ``(args, kwargs)`` given by hand."""
+        calls = [Call(tuple(args), dict(kwargs)) for args, kwargs in input_sets]
+        return cls(inspect.signature(model.forward), type(model).__name__, calls)

@@ -1,0 +1,88 @@
+"""A call's arguments as one flat mapping from path to leaf, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from torchferry.errors import UsageError
+from torchferry.values.flatten import Path, register_pytrees
+
+__all__ = ["leaves_of", "path_of", "program_inputs", "replace_leaves", "unaliased"]
+
+
+def path_of(key_path: tuple[Any, ...]) -> Path:
+    """The plain form of a pytree key path: ``("cache", "key_cache", 0)``."""
+    return tuple(_plain(key) for key in key_path)
+
+
+def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Path, Any]:
+    """Every leaf of the arguments that is not None, by path.
+
+    Paths of positional arguments start with their index, those of named ones with their name.
+    """
+    register_pytrees()
+    found: dict[Path, Any] = {}
+    for tree in (args, kwargs):
+        for key_path, leaf in pytree.tree_flatten_with_path(tree)[0]:
+            if leaf is not None:
+                found[path_of(key_path)] = leaf
+    return found
+
+
+def replace_leaves(
+    args: tuple[Any, ...], kwargs: dict[str, Any], *, change: Callable[[Path, Any], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments with each leaf replaced by ``change(path, leaf)``."""
+    register_pytrees()
+
+    def changed(key_path: tuple[Any, ...], leaf: Any) -> Any:
+        return change(path_of(key_path), leaf)
+
+    return (
+        pytree.tree_map_with_path(changed, args),
+        pytree.tree_map_with_path(changed, kwargs),
+    )
+
+
+def unaliased(path: Path) -> Path:
+    """The path under one name for arguments that transformers' releases call differently.
+
+    5.24 renamed ``past_key_values`` to ``cache``; users and exported files keep the old name.
+    """
+    return ("past_key_values", *path[1:]) if path and path[0] == "cache" else path
+
+
+def program_inputs(program: ExportedProgram) -> Iterator[tuple[Path, torch.fx.Node]]:
+    """The tensor inputs of an exported program: where each stands in the call, and its node."""
+    register_pytrees()
+    if program.example_inputs is None:
+        raise UsageError(
+            "the exported program has no example inputs, so its arguments have no names; "
+            "export it again with torch.export.export(...) and save it with them"
+        )
+    args, kwargs = program.example_inputs
+    pairs = [pair for tree in (args, kwargs) for pair in pytree.tree_flatten_with_path(tree)[0]]
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    specs = [
+        spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"
+    ]
+    for (key_path, _), argument in zip(pairs, specs, strict=True):
+        node = nodes.get(argument.name)
+        if node is not None and hasattr(node.meta.get("val"), "shape"):
+            yield path_of(key_path), node
+
+
+def _plain(key: Any) -> str | int:
+    match key:
+        case pytree.SequenceKey(idx=index):
+            return int(index)
+        case pytree.GetAttrKey(name=name):
+            return str(name)
+        case pytree.MappingKey(key=name):
+            return name if isinstance(name, int) else str(name)
+    return str(key)

@@ -1,0 +1,103 @@
+"""A report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from torchferry.report.figure import bars_svg
+from torchferry.report.file import write_whole
+from torchferry.report.model import Bars, Block, Report, Source, Table
+from torchferry.report.number import as_cell, numeric_columns
+
+__all__ = ["MAX_BYTES", "dump", "render"]
+
+MAX_BYTES = 300_000  # a page travels by mail and opens at once
+_ROWS = (None, 1000, 300, 100, 30)  # rows shown of a block, tried until the page is small enough
+_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+
+
+def render(report: Report) -> str:
+    """Make the page: inline styles and pictures, no script, nothing loaded from anywhere.
+
+    The page is kept under `MAX_BYTES`: rows of very long tables, bars and sources are left out
+    from the end, and a note says how many. ``<body data-verdict="ok|failed">`` and the element
+    ``#verdict`` tell a program how it went.
+    """
+    page = ""
+    for rows in _ROWS:
+        shown = report if rows is None else _shortened(report, rows)
+        page = _template().render(report=shown)
+        if len(page.encode("utf-8", "backslashreplace")) <= MAX_BYTES:
+            break
+    return page
+
+
+def dump(report: Report, file: Path) -> None:
+    """Write the page to a file, whole or not at all.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    write_whole(file, render(report))
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("torchferry.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        as_cell=as_cell,
+        bars_svg=lambda bars: Markup(bars_svg(bars)),  # noqa: S704 - it escapes its own text
+        prose=_prose,
+        kind=lambda block: type(block).__name__,
+        numeric_columns=numeric_columns,
+    )
+    return environment.get_template("page.html")
+
+
+def _prose(text: str) -> Markup:
+    """Show what stands between backticks as code, as the reader of a README would."""
+    parts = [escape(part) for part in _CODE.split(text)]
+    parts[1::2] = [Markup("<code>{}</code>").format(code) for code in parts[1::2]]
+    return Markup("").join(parts)
+
+
+def _shortened(report: Report, rows: int) -> Report:
+    sections = tuple(
+        replace(section, blocks=tuple(_cut(block, rows) for block in section.blocks))
+        for section in report.sections
+    )
+    return replace(report, sections=sections)
+
+
+def _cut(block: Block, rows: int) -> Block:
+    match block:
+        case Table() if len(block.rows) > rows:
+            note = _left_out(len(block.rows) - rows, "rows", block.note)
+            return replace(block, rows=block.rows[:rows], note=note)
+        case Bars() if len(block.items) > rows:
+            note = _left_out(len(block.items) - rows, "bars", block.note)
+            return replace(block, items=block.items[:rows], note=note)
+        case Source():
+            lines = block.text.splitlines()
+            if len(lines) > rows:
+                text = "\n".join([*lines[:rows], _left_out(len(lines) - rows, "lines", "")])
+                return replace(block, text=text)
+    return block
+
+
+def _left_out(count: int, what: str, note: str) -> str:
+    return (
+        f"{count} more {what} are left out of this page; the JSON report has all. {note}".strip()
+    )

@@ -1,0 +1,5 @@
+"""Run a model on onnxruntime with the nested arguments and outputs of the PyTorch model."""
+
+from torchferry.runner.session import Session
+
+__all__ = ["Session"]

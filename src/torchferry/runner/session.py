@@ -1,0 +1,150 @@
+"""An onnxruntime session that takes and returns what the PyTorch model does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime
+
+from torchferry.errors import RunError, UsageError
+from torchferry.runner.feeds import InputInfo, make_feeds
+from torchferry.values.signature import SIGNATURE_KEY, Signature
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Session"]
+
+# By the type onnxruntime prints: torch's dtype and ONNX's element type.
+_TYPES = {
+    "tensor(float)": ("float32", 1),
+    "tensor(uint8)": ("uint8", 2),
+    "tensor(int8)": ("int8", 3),
+    "tensor(uint16)": ("uint16", 4),
+    "tensor(int16)": ("int16", 5),
+    "tensor(int32)": ("int32", 6),
+    "tensor(int64)": ("int64", 7),
+    "tensor(bool)": ("bool", 9),
+    "tensor(float16)": ("float16", 10),
+    "tensor(double)": ("float64", 11),
+    "tensor(uint32)": ("uint32", 12),
+    "tensor(uint64)": ("uint64", 13),
+    "tensor(bfloat16)": ("bfloat16", 16),
+    "tensor(float8e4m3fn)": ("float8_e4m3fn", 17),
+    "tensor(float8e5m2)": ("float8_e5m2", 19),
+}
+
+
+class Session:
+    """A loaded model.
+
+    Called with the arguments of the original model (nested, caches included), it runs onnxruntime
+    and returns what the original returns: torch tensors in, torch tensors out.
+
+    Attributes:
+        path: the model's file.
+        signature: how its tensors stand in arguments and outputs.
+        session: the ``onnxruntime.InferenceSession``.
+    """
+
+    def __init__(self, path: Path | str, *, providers: Sequence[str] | None = None) -> None:
+        """Load a model that torchferry wrote.
+
+        Args:
+            path: the ``.onnx`` file.
+            providers: onnxruntime's execution providers; the CPU's when ``None``.
+
+        Raises:
+            UsageError: the file does not exist or was not written by torchferry.
+            RunError: onnxruntime cannot load it; names the node it blames.
+        """
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise UsageError(f"no model at {self.path}")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors come back as exceptions
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(self.path), options, providers=list(providers or ["CPUExecutionProvider"])
+            )
+        except _ort_errors() as error:
+            raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
+        metadata = self.session.get_modelmeta().custom_metadata_map
+        if SIGNATURE_KEY not in metadata:
+            raise UsageError(
+                f"{self.path} does not say how its inputs are nested: it was not written by "
+                "torchferry. Run it with onnxruntime itself, or export the model again"
+            )
+        self.signature = Signature.from_json(metadata[SIGNATURE_KEY])
+
+    @property
+    def inputs(self) -> dict[str, InputInfo]:
+        """Dtype and shape of every graph input; a shape holds sizes and names of dimensions."""
+        import torch
+
+        return {
+            value.name: (getattr(torch, _TYPES[value.type][0]), value.shape)
+            for value in self.session.get_inputs()
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model.
+
+        Raises:
+            UsageError: the arguments do not fit.
+            RunError: onnxruntime failed; names the node.
+        """
+        feeds = make_feeds(self.signature, self.inputs, args, kwargs)
+        return self.signature.nest(self.run(feeds))
+
+    def run(self, feeds: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Run with one tensor per graph input; gives one tensor per graph output.
+
+        Raises:
+            RunError: onnxruntime failed; names the node.
+        """
+        kinds = {value.name: _TYPES[value.type][1] for value in self.session.get_inputs()}
+        names = [value.name for value in self.session.get_outputs()]
+        # A program may not use an input it is given; onnxruntime then has none of that name.
+        ort_feeds = {n: _to_ort(t, kinds[n]) for n, t in feeds.items() if n in kinds}
+        try:
+            results = self.session.run_with_ort_values(names, ort_feeds)
+        except _ort_errors() as error:
+            shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
+            raise _run_error(f"onnxruntime failed on {shapes}", error) from error
+        return {name: _to_torch(r) for name, r in zip(names, results, strict=True)}
+
+
+def _to_ort(tensor: torch.Tensor, element_type: int) -> onnxruntime.OrtValue:
+    import torch
+
+    plain = tensor.detach().cpu().contiguous()
+    # numpy has no bfloat16 or float8: hand over the bits and say what they are.
+    bits = {1: torch.uint8, 2: torch.int16}.get(plain.element_size())
+    if plain.is_floating_point() and bits is not None:
+        plain = plain.view(bits)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(plain.numpy(), element_type)
+
+
+def _to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
+    import torch
+
+    # The public numpy() knows no bfloat16; without the clone the memory is the session's.
+    return torch.from_dlpack(value._ortvalue.to_dlpack()).clone()
+
+
+def _ort_errors() -> tuple[type[Exception], ...]:
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException",
+             "InvalidProtobuf", "NoSuchFile", "EPFail", "EngineError", "ModelLoaded")  # fmt: skip
+    return (RuntimeError, *(getattr(state, name) for name in names if hasattr(state, name)))
+
+
+def _run_error(what: str, error: Exception) -> RunError:
+    text = " ".join(str(error).split())
+    node = re.search(r"Name:'([^']+)'|[Nn]ode[:(]? ?\(?'?\"?([\w/.:]+)'?\"?\)", text)
+    name = next((group for group in node.groups() if group), None) if node else None
+    return RunError(f"{what}: {text[:600]}", node=name)
