@@ -16,7 +16,8 @@ from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.dims import Dim, Size, parse_size, solve_renaming
 from torchferry.errors import CaptureError
 from torchferry.observer import Argument, Axis, Observation
-from torchferry.observer.tree import program_inputs, unaliased
+from torchferry.observer.naming import unaliased
+from torchferry.observer.tree import program_inputs
 from torchferry.values.flatten import Path
 
 __all__ = ["Attempt", "Captured", "Fixed", "capture", "find_fixed"]
@@ -77,6 +78,11 @@ class Captured:
     dynamic_shapes: Any
     attempts: tuple[Attempt, ...]
     fixed: tuple[Fixed, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each dimension that the program takes at one size only, by name."""
+        return {f.name: f.size for f in self.fixed if isinstance(f.size, int)}
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,9 @@ def _try(
     with (
         torch.no_grad(),
         watch_shapes() as events,
-        shape_config.patch(backed_size_oblivious=strategy.oblivious),
+        shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
+            backed_size_oblivious=strategy.oblivious
+        ),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.observer import Observation
-from torchferry.observer.tree import path_of, unaliased
+from torchferry.observer.naming import unaliased
+from torchferry.observer.tree import path_of
 from torchferry.values.flatten import Path
 
 __all__ = ["export_arguments"]
@@ -32,8 +33,8 @@ def export_arguments(
     """
     args, kwargs = seen.inputs_at(seen.sizes_of(seen.best))
     kwargs = accept_aliases(model, kwargs)
-    axes = seen.map_axes(lambda _argument, _axis: hint)
-    axes = {unaliased(path): hints for path, hints in axes.items()}
+    by_path = seen.map_axes(lambda _argument, _axis: hint)
+    axes: dict[Path, dict[int, Any]] = {unaliased(p): hints for p, hints in by_path.items()}
 
     def hints(path: Path) -> dict[int, Any]:
         return axes.get(unaliased(path), {})

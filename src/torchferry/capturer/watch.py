@@ -49,10 +49,9 @@ class ShapeEvents:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, events: ShapeEvents, shown_from: int) -> None:
+    def __init__(self, events: ShapeEvents) -> None:
         super().__init__(logging.INFO)
         self.events = events
-        self.shown_from = shown_from
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
@@ -62,30 +61,40 @@ class _Listener(logging.Handler):
         elif message.startswith(("set_replacement", "eval ")):
             line = _user_line()
             for symbol in re.findall(r"\b[su]\d+\b", message.split(" [guard added]")[0]):
-                if line:
-                    self.events.lines.setdefault(symbol, line)
-                if line and message.startswith(f"set_replacement {symbol} = "):
+                fixes = message.startswith(f"set_replacement {symbol} = ")
+                if line and (fixes or symbol not in self.events.lines):
                     self.events.lines[symbol] = line
-        if record.levelno >= self.shown_from:
-            logging.getLogger("torch").handle(record)
 
 
 @contextmanager
 def watch_shapes() -> Iterator[ShapeEvents]:
     """Collect the events of every trace inside the block; logging is as before afterwards."""
     logger = logging.getLogger(_LOGGER)
-    level, propagate = logger.level, logger.propagate
+    level, shown_from = logger.level, logger.getEffectiveLevel()
     events = ShapeEvents()
-    listener = _Listener(events, logger.getEffectiveLevel())
+    listener = _Listener(events)
+    # What the user would not have seen before must not appear now: torch's own handlers print
+    # whatever the logger lets through.
+    handlers = [(handler, handler.level) for handler in _handlers(logger)]
+    for handler, handler_level in handlers:
+        handler.setLevel(max(handler_level, shown_from))
     logger.addHandler(listener)
-    logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))
-    logger.propagate = False  # records the user would not have seen must not appear
+    logger.setLevel(min(logging.INFO, shown_from))
     try:
         yield events
     finally:
         logger.removeHandler(listener)
         logger.setLevel(level)
-        logger.propagate = propagate
+        for handler, handler_level in handlers:
+            handler.setLevel(handler_level)
+
+
+def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """The handlers a record of the logger reaches."""
+    current: logging.Logger | None = logger
+    while current is not None:
+        yield from current.handlers
+        current = current.parent if current.propagate else None
 
 
 def _user_line() -> str | None:

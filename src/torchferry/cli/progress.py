@@ -28,21 +28,20 @@ def progress(delay: float = 1.0) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _name: None
         return
-    current = ["", time.monotonic()]
+    current = [("", time.monotonic())]
     stop = threading.Event()
 
     def show() -> None:
-        for count in iter(lambda: stop.wait(0.2), True):
-            name, began = str(current[0]), float(current[1])
+        while not stop.wait(0.2):
+            name, began = current[0]
             seconds = time.monotonic() - began
             if name and seconds >= delay:
                 frame = _FRAMES[int(seconds * 5) % 4]
                 sys.stderr.write(f"\r\x1b[2K{frame} {name} … {seconds:.0f} s")
                 sys.stderr.flush()
-            del count
 
     def begin(name: str) -> None:
-        current[:] = [name, time.monotonic()]
+        current[0] = (name, time.monotonic())
 
     thread = threading.Thread(target=show, daemon=True, name="torchferry-progress")
     thread.start()

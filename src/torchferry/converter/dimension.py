@@ -10,7 +10,8 @@ from torch.export import ExportedProgram
 from torchferry.dims import Dim, Size, names_in, parse_size, solve_renaming, substitute
 from torchferry.errors import ConversionError
 from torchferry.observer import conventional_name
-from torchferry.observer.tree import program_inputs, unaliased
+from torchferry.observer.naming import unaliased
+from torchferry.observer.tree import program_inputs
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["name_dimensions", "rename_dimensions"]

@@ -11,7 +11,8 @@ from torch.export.graph_signature import ConstantArgument
 from torch.utils import _pytree as pytree
 
 from torchferry.errors import ConversionError
-from torchferry.observer.tree import leaves_of, program_inputs, unaliased
+from torchferry.observer.naming import cache_name, input_name
+from torchferry.observer.tree import leaves_of, program_inputs
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import SIGNATURE_KEY, Signature, Slot
 
@@ -30,7 +31,7 @@ def read_signature(program: ExportedProgram) -> Signature:
     inputs = []
     for path, node in program_inputs(program):
         named = (node.name,) if isinstance(path[0], int) else path
-        inputs.append(Slot(_input_name(named), path))
+        inputs.append(Slot(input_name(named), path))
     names = [slot.name for slot in inputs]
     for name in names:
         if names.count(name) > 1:
@@ -42,7 +43,7 @@ def read_signature(program: ExportedProgram) -> Signature:
         if isinstance(leaf, (bool, int, float, str))
     }
     structure, leaves, numbers = _outputs(program, set(names))
-    parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())  # type: ignore[union-attr]  # the root always has a signature
+    parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
     return Signature(parameters, tuple(inputs), constants, structure, leaves, numbers)
 
 
@@ -119,29 +120,8 @@ class _Number:
     """Stands for a size the model returns as a Python number."""
 
 
-def _input_name(path: Path) -> str:
-    path = unaliased(path)
-    return _cache_name("past_key_values", path) or path_text(path)
-
-
 def _output_name(path: Path) -> str:
     if not path:
         return "output"
-    name = _cache_name("present", path)
+    name = cache_name("present", path)
     return name or ("output_" if isinstance(path[0], int) else "") + path_text(path)
-
-
-def _cache_name(prefix: str, path: Path) -> str | None:
-    """``prefix.{layer}.{key,value}``, with optimum's decoder/encoder in two-part caches."""
-    for kind in ("key", "value"):
-        if f"{kind}_cache" in path:
-            layer = path[-1]
-            part = (
-                "encoder."
-                if "cross_attention_cache" in path
-                else "decoder."
-                if "self_attention_cache" in path
-                else ""
-            )
-            return f"{prefix}.{layer}.{part}{kind}"
-    return None

@@ -64,7 +64,7 @@ def export_module(
             )
         except torch.onnx.errors.OnnxExporterError as error:
             raise ConversionError(f"torch.onnx.export failed: {_root(error)}") from error
-    if result is None:
+    if result is None or result.exported_program is None:
         raise ConversionError("torch.onnx returned no model")
     return result.model, result.exported_program
 

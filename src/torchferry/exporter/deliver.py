@@ -76,7 +76,7 @@ def deliver(
             steps=steps,
             file=staging.folder / "model.onnx",
         )
-        report = program.report
+        report = program.report or Report("export", ok=False, verdict="no report")
         if not report.ok:
             staging.target = staging.target.with_name(failed.name)
         report = changed(report, next_steps=_next_steps(report, out if report.ok else failed))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,15 +18,16 @@ from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.dims import Size
 from torchferry.errors import UsageError
 from torchferry.exporter import outcome
+from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps
-from torchferry.exporter.verify import Check, Tolerance, verify
+from torchferry.exporter.verify import Tolerance, verify
 from torchferry.graph import io
 from torchferry.observer import Observation
+from torchferry.observer.naming import input_name
 from torchferry.optimizer import TARGETS, Target, optimize
 from torchferry.runner import Session
 from torchferry.values.flatten import Path as ValuePath
-from torchferry.values.flatten import path_text
 
 __all__ = ["EXPORTERS", "Exporter", "export"]
 
@@ -76,106 +76,82 @@ def export(
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    observed = _observation(model, seen)
-    walk = Walk(model, observed, target, opset, exporter, steps or Steps(), tolerance)
+    seen = _observation(model, seen)
+    steps = steps or Steps()
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
-        result = walk.run(file or Path(folder) / "model.onnx")
-    result.report = outcome.report(walk, title or walk.seen.title)
-    return result
-
-
-@dataclass
-class Walk:
-    """One export under way: what it was given and what each step found."""
-
-    source: torch.nn.Module | ExportedProgram
-    seen: Observation
-    target: Target
-    opset: int | None
-    exporter: Exporter
-    steps: Steps
-    given_tolerance: Tolerance | None = None
-    captured: Captured | None = None
-    model: ir.Model | None = None
-    checks: list[Check] = field(default_factory=list)
-    nodes_before: int = 0
-    bytes_written: int = 0
-
-    @cached_property
-    def tolerance(self) -> Tolerance:
-        """What passes."""
-        return self.given_tolerance or Tolerance.of(_dtype(self.module))
-
-    @cached_property
-    def module(self) -> torch.nn.Module:
-        """What PyTorch runs."""
-        if isinstance(self.source, ExportedProgram):
-            return self.source.module()
-        return self.source
-
-    def run(self, file: Path) -> OnnxProgram:
-        """Do every step; ``file`` is where onnxruntime reads the model from."""
-        with self.steps.step("infer shapes") as made:
-            names = self.seen.dynamic_names
-            made(f"{len(self.seen.calls)} calls, {len(names)} dynamic dimensions")
-        self._convert()
-        with self.steps.step("optimize") as made:
-            self.nodes_before = len(self.model.graph)
-            self.model = optimize(self.model, target=self.target)
-            made(f"{self.nodes_before} → {len(self.model.graph)} nodes")
-        with self.steps.step("save") as made:
-            io.save(self.model, file)
-            self.bytes_written = sum(f.stat().st_size for f in file.parent.iterdir())
-            made(f"{self.bytes_written / 2**20:.1f} MiB")
-        with self.steps.step("load") as made:
-            session = Session(file)
+        path = file or Path(folder) / "model.onnx"
+        with steps.step("infer shapes") as made:
+            made(f"{len(seen.calls)} calls, {len(seen.dynamic_names)} dynamic dimensions")
+        convert_by = _with_torch if exporter == "onnx_dynamo" else _converted
+        captured, translated = convert_by(model, seen, opset, steps)
+        with steps.step("optimize") as made:
+            before = len(translated.graph)
+            optimized = optimize(translated, target=target)
+            made(f"{before} → {len(optimized.graph)} nodes")
+        with steps.step("save") as made:
+            io.save(optimized, path)
+            size = sum(f.stat().st_size for f in path.parent.glob(f"{path.name}*"))
+            made(f"{size / 2**20:.1f} MiB")
+        with steps.step("load") as made:
+            session = Session(path)
             made(f"{len(session.inputs)} inputs")
-        with self.steps.step("verify") as made:
-            fixed = {f.name: f.size for f in self.captured.fixed}
-            self.checks = verify(
-                self.module, self.seen, session, tolerance=self.tolerance, fixed=fixed
-            )
-            made(f"{len(self.checks)} sets of sizes")
-        return OnnxProgram(self.model, self.captured.program)
+        module = model.module() if isinstance(model, ExportedProgram) else model
+        tolerance = tolerance or Tolerance.of(_dtype(module))
+        with steps.step("verify") as made:
+            checks = verify(module, seen, session, tolerance=tolerance, fixed=captured.sizes)
+            made(f"{len(checks)} sets of sizes")
+    findings = Findings(
+        seen, captured, optimized, tuple(checks), tolerance, steps, target, exporter, size,
+        module.training,
+    )  # fmt: skip
+    return OnnxProgram(optimized, captured.program, outcome.report(findings, title or seen.title))
 
-    def _convert(self) -> None:
-        if self.exporter == "onnx_dynamo":
-            self._convert_with_torch()
-            return
-        with self.steps.step("capture") as made:
-            self.captured = self._capture()
-            made(f"{len(self.captured.program.graph.nodes)} FX nodes")
-        with self.steps.step("convert") as made:
-            self.model = convert(self.captured.program, opset=self.opset, dims=self._dims())
-            made(f"{len(self.model.graph)} nodes")
 
-    def _capture(self) -> Captured:
-        if isinstance(self.source, ExportedProgram):
+def _converted(
+    model: torch.nn.Module | ExportedProgram, seen: Observation, opset: int | None, steps: Steps
+) -> tuple[Captured, ir.Model]:
+    """Our capture and conversion."""
+    with steps.step("capture") as made:
+        if isinstance(model, ExportedProgram):
             attempts = (Attempt("exported before", None),)
-            return Captured(self.source, None, attempts, find_fixed(self.source, self.seen))
-        return capture(self.source, self.seen)
+            captured = Captured(model, None, attempts, find_fixed(model, seen))
+        else:
+            captured = capture(model, seen)
+        made(f"{len(captured.program.graph.nodes)} FX nodes")
+    with steps.step("convert") as made:
+        translated = convert(captured.program, opset=opset, dims=_dims(seen, captured))
+        made(f"{len(translated.graph)} nodes")
+    return captured, translated
 
-    def _convert_with_torch(self) -> None:
-        if isinstance(self.source, ExportedProgram):
-            raise UsageError("--exporter onnx_dynamo captures a module; a .pt2 file is captured")
-        with self.steps.step("torch.onnx.export") as made:
-            args, kwargs, shapes = export_arguments(self.source, self.seen, Dim.DYNAMIC)
-            self.model, program = convert_with_torch(
-                self.source, args, kwargs, dynamic_shapes=shapes, opset=self.opset
-            )
-            attempts = (Attempt("torch.onnx.export", None),)
-            self.captured = Captured(program, shapes, attempts, find_fixed(program, self.seen))
-            made(f"{len(self.model.graph)} nodes")
 
-    def _dims(self) -> dict[tuple[ValuePath, int], Size]:
-        """The user's names of the dimensions that are still dynamic."""
-        fixed = {(f.argument, f.axis) for f in self.captured.fixed}
-        return {
-            (argument.path, axis.index): axis.size
-            for argument in self.seen.arguments
-            for axis in argument.axes
-            if not isinstance(axis.size, int) and (argument.name, axis.index) not in fixed
-        }
+def _with_torch(
+    model: torch.nn.Module | ExportedProgram, seen: Observation, opset: int | None, steps: Steps
+) -> tuple[Captured, ir.Model]:
+    """``torch.onnx.export`` as it stands."""
+    if isinstance(model, ExportedProgram):
+        raise UsageError(
+            "exporter onnx_dynamo captures the model itself, and this one is captured already: "
+            "use to_onnx"
+        )
+    with steps.step("torch.onnx.export") as made:
+        args, kwargs, shapes = export_arguments(model, seen, Dim.DYNAMIC)
+        translated, program = convert_with_torch(
+            model, args, kwargs, dynamic_shapes=shapes, opset=opset, dims=_dims(seen, None)
+        )
+        attempts = (Attempt("torch.onnx.export", None),)
+        made(f"{len(translated.graph)} nodes")
+    return Captured(program, shapes, attempts, find_fixed(program, seen)), translated
+
+
+def _dims(seen: Observation, captured: Captured | None) -> dict[tuple[ValuePath, int], Size]:
+    """The user's names of the dimensions that are still dynamic."""
+    fixed = {(f.argument, f.axis) for f in captured.fixed} if captured else set()
+    return {
+        (argument.path, axis.index): axis.size
+        for argument in seen.arguments
+        for axis in argument.axes
+        if not isinstance(axis.size, int) and (argument.name, axis.index) not in fixed
+    }
 
 
 def _observation(
@@ -186,7 +162,7 @@ def _observation(
         seen = Observation.from_inputs(module, list(seen))
     if isinstance(model, ExportedProgram):
         names = name_dimensions(model)
-        named = {(path_text(path), axis): size for (path, axis), size in names.items()}
+        named = {(input_name(path), axis): size for (path, axis), size in names.items()}
         seen = replace(seen, named=named)
     elif len(seen.calls) == 1:
         raise UsageError(

@@ -6,6 +6,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchferry.errors import UsageError
@@ -29,10 +30,10 @@ def check_target(out: Path, *, replace: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file; give a folder to write to")
     try:
-        held = sorted(path.name for path in out.iterdir()) if out.exists() else []
+        held = sorted(out.iterdir()) if out.exists() else []
         if held and not replace:
             raise UsageError(f"{out} exists; give --force to replace it, or another folder")
-        foreign = [name for name in held if name not in EXPORTED_FILES]
+        foreign = [p.name for p in held if p.name not in EXPORTED_FILES or not p.is_file()]
         if foreign:
             raise UsageError(
                 f"{out} holds {foreign[0]}, which no export wrote, and is not replaced; "

@@ -10,7 +10,7 @@ import torch
 
 from torchferry.dims import Dim, Size
 from torchferry.errors import UsageError
-from torchferry.observer.naming import conventional_name
+from torchferry.observer.naming import conventional_name, input_name
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["Argument", "Axis", "infer_arguments"]
@@ -55,8 +55,8 @@ class Argument:
 
     @property
     def name(self) -> str:
-        """The path as text: ``past_key_values.key_cache.0``."""
-        return path_text(self.path)
+        """What the graph input is called: ``past_key_values.0.key``."""
+        return input_name(self.path)
 
     @property
     def cached(self) -> bool:

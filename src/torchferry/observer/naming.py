@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchferry.values.flatten import Path
+from torchferry.values.flatten import Path, path_text
 
-__all__ = ["conventional_name"]
+__all__ = ["cache_name", "conventional_name", "input_name", "unaliased"]
 
 _TEXT = {0: "batch_size", 1: "sequence_length"}
 _DECODER = {0: "batch_size", 1: "decoder_sequence_length"}
@@ -49,3 +49,40 @@ def conventional_name(path: Path, axis: int, rank: int) -> str | None:
     if known is not None:
         return known.get(axis)
     return "batch_size" if axis == 0 else None
+
+
+def input_name(path: Path) -> str:
+    """What the graph input at a path is called: as optimum and genai expect it.
+
+    >>> input_name(("cache", "key_cache", 0)), input_name(("encoder", "mask"))
+    ('past_key_values.0.key', 'encoder.mask')
+    """
+    path = unaliased(path)
+    return cache_name(str(path[0]), path) or path_text(path)
+
+
+def cache_name(prefix: str, path: Path) -> str | None:
+    """``prefix.{layer}.{key,value}`` of a cache's tensor; ``None`` for another.
+
+    The two parts of an encoder-decoder cache are told apart as optimum does:
+    ``present.0.decoder.key``.
+    """
+    for kind in ("key", "value"):
+        if f"{kind}_cache" in path:
+            part = (
+                "encoder."
+                if "cross_attention_cache" in path
+                else "decoder."
+                if "self_attention_cache" in path
+                else ""
+            )
+            return f"{prefix}.{path[-1]}.{part}{kind}"
+    return None
+
+
+def unaliased(path: Path) -> Path:
+    """The path under one name for arguments that transformers' releases call differently.
+
+    5.24 renamed ``past_key_values`` to ``cache``; users and exported files keep the old name.
+    """
+    return ("past_key_values", *path[1:]) if path and path[0] == "cache" else path

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torchferry.errors import UsageError
 from torchferry.values.flatten import Path, register_pytrees
 
-__all__ = ["leaves_of", "path_of", "program_inputs", "replace_leaves", "unaliased"]
+__all__ = ["leaves_of", "path_of", "program_inputs", "replace_leaves"]
 
 
 def path_of(key_path: tuple[Any, ...]) -> Path:
@@ -47,14 +47,6 @@ def replace_leaves(
         pytree.tree_map_with_path(changed, args),
         pytree.tree_map_with_path(changed, kwargs),
     )
-
-
-def unaliased(path: Path) -> Path:
-    """The path under one name for arguments that transformers' releases call differently.
-
-    5.24 renamed ``past_key_values`` to ``cache``; users and exported files keep the old name.
-    """
-    return ("past_key_values", *path[1:]) if path and path[0] == "cache" else path
 
 
 def program_inputs(program: ExportedProgram) -> Iterator[tuple[Path, torch.fx.Node]]:

@@ -1,5 +1,5 @@
 """Rewrite a model for a target without changing what it computes."""
 
-from torchferry.optimizer.borrowed import optimize
+from torchferry.optimizer.borrowed import TARGETS, Target, optimize
 
-__all__ = ["optimize"]
+__all__ = ["TARGETS", "Target", "optimize"]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchferry.errors import UsageError
-from torchferry.observer.tree import leaves_of, unaliased
+from torchferry.observer.naming import unaliased
+from torchferry.observer.tree import leaves_of
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import path_text
 from torchferry.values.signature import Signature

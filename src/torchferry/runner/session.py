@@ -130,10 +130,10 @@ def _to_ort(tensor: torch.Tensor, element_type: int) -> onnxruntime.OrtValue:
 
 
 def _to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
-    import torch
+    import torch.utils.dlpack
 
     # The public numpy() knows no bfloat16; without the clone the memory is the session's.
-    return torch.from_dlpack(value._ortvalue.to_dlpack()).clone()
+    return torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack()).clone()
 
 
 def _ort_errors() -> tuple[type[Exception], ...]:

@@ -1,0 +1,43 @@
+"""What the steps of an export found; reports are made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from torchferry.capturer import Captured
+from torchferry.exporter.steps import Steps
+from torchferry.exporter.verify import Check, Tolerance
+from torchferry.observer import Observation
+
+__all__ = ["Findings"]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything an export learned.
+
+    Attributes:
+        seen: the calls and what they say of the inputs.
+        captured: the exported program and the strategies tried.
+        model: the optimized model.
+        checks: the comparisons with PyTorch.
+        tolerance: what passes in them.
+        steps: time and memory.
+        target: ``onnx`` or ``onnxruntime``.
+        exporter: ``to_onnx`` or ``onnx_dynamo``.
+        bytes_written: size of the model's files.
+        training: whether the model was in training mode.
+    """
+
+    seen: Observation
+    captured: Captured
+    model: ir.Model
+    checks: tuple[Check, ...]
+    tolerance: Tolerance
+    steps: Steps
+    target: str
+    exporter: str
+    bytes_written: int
+    training: bool

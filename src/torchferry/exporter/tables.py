@@ -1,0 +1,210 @@
+"""The tables and pictures of an export's report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections import Counter
+
+from torchferry.exporter.dimension import DimensionCheck
+from torchferry.exporter.findings import Findings
+from torchferry.exporter.verify import Check, Compared
+from torchferry.report.model import Bars, Cell, Facts, Table, Tone
+
+__all__ = [
+    "attempt_table",
+    "dimension_table",
+    "environment",
+    "input_table",
+    "model_blocks",
+    "output_table",
+    "sizes_table",
+    "sizes_text",
+    "step_bars",
+    "step_table",
+    "whole_table",
+]
+
+Row = tuple[Cell | str | int | float, ...]
+
+_PACKAGES = ("torchferry", "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime")
+_TONES: dict[str, Tone] = {"ok": "good", "differs": "bad", "random": "warn"}
+_MANY = 12  # outputs shown one by one on a terminal
+
+
+def sizes_text(check: Check) -> str:
+    """``batch_size=1, sequence_length=3``."""
+    return ", ".join(f"{name}={size}" for name, size in check.sizes.items()) or "the size seen"
+
+
+def dimension_table(dimensions: list[DimensionCheck]) -> Table:
+    """At which sizes each dynamic dimension was verified."""
+    tones: dict[str, Tone] = {"verified": "good", "unverified": "warn"}
+    return Table(
+        ("dimension", "where", "verdict", "sizes that agree", "sizes that do not", "note"),
+        tuple(
+            (
+                d.name,
+                ", ".join(d.places),
+                Cell(d.status, tones.get(d.status, "bad")),
+                ", ".join(map(str, d.agreed)),
+                ", ".join(map(str, d.failed)),
+                d.note,
+            )
+            for d in dimensions
+        ),
+        note="" if dimensions else "No dimension is dynamic: the model takes the sizes seen only.",
+    )
+
+
+def output_table(found: Findings) -> Table:
+    """One row an output: its worst difference over all sizes."""
+    columns: dict[str, list[tuple[Check, Compared]]] = {}
+    for check in found.checks:
+        for output in check.outputs:
+            columns.setdefault(output.name, []).append((check, output))
+    rows = []
+    for name, pairs in columns.items():
+        check, worst = max(pairs, key=lambda pair: _badness(pair[1]))
+        difference = worst.difference
+        rows.append(
+            (name, len(pairs), difference.abs, difference.rel, sizes_text(check), _verdict(worst))
+        )
+    rows.sort(key=lambda row: (row[5].tone == "good", -row[2]))
+    hidden = rows[_MANY:] if len(rows) > _MANY else []
+    note = (
+        f"Tolerance: {found.tolerance.atol:g} for an output of order 1, and "
+        f"{found.tolerance.rtol:g} of its largest value more for its rounding."
+    )
+    if hidden and hidden[0][5].tone == "good":
+        note = f"… and {len(hidden)} more outputs, all ok, none worse. {note}"
+        rows = rows[:_MANY]
+    return Table(
+        ("output", "sizes", "max abs", "max rel", "worst at", "verdict"),
+        tuple((n, s, _figure(a), _figure(r), at, v) for n, s, a, r, at, v in rows),
+        note=note,
+    )
+
+
+def sizes_table(found: Findings) -> Table:
+    """One row a set of sizes: the worst of its outputs."""
+    names = found.seen.dynamic_names
+    rows = []
+    for check in found.checks:
+        sizes = [check.sizes.get(name, "") for name in names]
+        origin = "made" if check.made else "recorded"
+        if check.outputs:
+            worst = max(check.outputs, key=_badness)
+            rows.append(
+                (*sizes, origin, worst.name, _figure(worst.difference.abs), _verdict(worst))
+            )
+        elif check.refused is not None:
+            text = Cell(f"PyTorch refuses: {check.refused}", "muted")
+            rows.append((*sizes, origin, "", "", text))
+        else:
+            rows.append((*sizes, origin, "", "", Cell(check.error or "no output", "bad")))
+    return Table((*names, "inputs", "worst output", "max abs", "verdict"), tuple(rows))
+
+
+def whole_table(found: Findings) -> Table:
+    """Every output at every set of sizes."""
+    rows: list[Row] = [
+        (
+            sizes_text(check),
+            output.name,
+            _figure(output.difference.abs),
+            _figure(output.difference.rel),
+            _verdict(output),
+        )
+        for check in found.checks
+        for output in check.outputs
+    ]
+    return Table(("sizes", "output", "max abs", "max rel", "verdict"), tuple(rows))
+
+
+def _badness(output: Compared) -> tuple[bool, float]:
+    return output.verdict == "differs", output.difference.abs
+
+
+def _verdict(output: Compared) -> Cell:
+    return Cell(output.difference.reason or output.verdict, _TONES[output.verdict])
+
+
+def input_table(found: Findings) -> Table:
+    """Every axis of every input, and why it is dynamic or static."""
+    rows: list[tuple[Cell | str | int | float, ...]] = []
+    for argument in found.seen.arguments:
+        if argument.dtype is None:
+            rows.append((argument.name, "constant", "", "", repr(argument.value)))
+        dtype = str(argument.dtype).removeprefix("torch.")
+        rows += [
+            (argument.name, dtype, axis.index, str(axis.size), axis.reason)
+            for axis in argument.axes
+        ]
+    return Table(("input", "dtype", "axis", "size", "why"), tuple(rows))
+
+
+def step_table(found: Findings) -> Table:
+    """Time, memory and result of each step."""
+    return Table(
+        ("step", "seconds", "peak memory MiB", "made"),
+        tuple(
+            (s.name, round(s.seconds, 2), round(s.peak_bytes / 2**20), s.size)
+            for s in found.steps.done
+        ),
+    )
+
+
+def step_bars(found: Findings) -> tuple[Bars, Bars]:
+    """Time and memory of each step as pictures."""
+    steps = found.steps.done
+    return (
+        Bars("Time", "s", tuple((s.name, s.seconds) for s in steps)),
+        Bars("Peak resident memory", "MiB", tuple((s.name, s.peak_bytes / 2**20) for s in steps)),
+    )
+
+
+def model_blocks(found: Findings) -> tuple[Facts | Bars, ...]:
+    """Size, operator sets and operator histogram of the model."""
+    model = found.model
+    opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in model.opset_imports.items())
+    counts = Counter(
+        f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        for node in model.graph.all_nodes()
+    )
+    pairs = (
+        ("nodes", str(len(model.graph))),
+        ("weights", f"{len(model.graph.initializers)} tensors"),
+        ("size on disk", f"{found.bytes_written / 2**20:.1f} MiB"),
+        ("target", found.target),
+        ("operator sets", opsets),
+        ("IR version", str(model.ir_version)),
+    )
+    bars = Bars("Operators", "nodes", tuple((n, float(c)) for n, c in counts.most_common(25)))
+    return Facts(pairs), bars
+
+
+def attempt_table(found: Findings) -> Table:
+    """What each strategy of torch.export said."""
+    return Table(
+        ("strategy of torch.export", "outcome"),
+        tuple(
+            (a.strategy, Cell(a.error, "warn") if a.error else Cell("worked", "good"))
+            for a in found.captured.attempts
+        ),
+    )
+
+
+def environment() -> Facts:
+    """Versions of everything that took part."""
+    pairs = [("Python", platform.python_version()), ("system", platform.platform())]
+    for package in _PACKAGES:
+        try:
+            pairs.append((package, importlib.metadata.version(package)))
+        except importlib.metadata.PackageNotFoundError:
+            pairs.append((package, "not installed"))
+    return Facts(tuple(pairs))
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2g}"

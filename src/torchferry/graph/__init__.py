@@ -1,0 +1,1 @@
+"""What onnx_ir lacks; nothing here loads torch."""

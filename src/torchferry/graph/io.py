@@ -1,0 +1,215 @@
+"""ONNX files with their weights beside them.
+
+Small tensors stay in ``model.onnx``; the others stand in ``model.onnx_data``, which is the name
+and the layout (ONNX external data) that onnxruntime, optimum and genai expect. Weights go from
+where they lie to the file one by one, so that writing needs no memory for a second copy.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import onnx_ir as ir
+from google.protobuf.message import (  # type: ignore[import-untyped]  # it ships no types
+    DecodeError,
+    EncodeError,
+)
+from onnx_ir.serde import SerdeError
+
+from torchferry.errors import UsageError
+
+__all__ = ["load", "save"]
+
+_INLINE = 1024  # bytes; onnxruntime's shape inference reads small integer constants in the model
+_PAGE = 4096  # bytes; large tensors start on a page, so that readers can map them
+_LINE = 64  # bytes; the others on a cache line
+_LARGE = 2**20  # bytes
+
+Values = list[tuple[ir.Value, ir.TensorProtocol]]
+
+
+def save(model: ir.Model, path: Path) -> None:
+    """Write a model, with the initializers over 1 KiB in ``NAME.onnx_data`` beside it.
+
+    Initializers that share their memory are written once. Each file is written beside its name
+    and renamed when both are whole, the weights first. The model in memory stays as it is, also
+    when its weights lie in the file that is replaced. Tensors in attributes stay in the model.
+
+    Args:
+        model: the model; its weights may be torch tensors, arrays, or lie in other files.
+        path: ``.../model.onnx``, in a folder that exists.
+
+    Raises:
+        UsageError: the files cannot be written, or what is left in the model exceeds 2 GiB.
+    """
+    data = path.with_name(f"{path.name}_data")
+    part = f".torchferry-{secrets.token_hex(8)}.part"
+    model_part, data_part = path.with_name(f"{part}.onnx"), path.with_name(part)
+    initializers = list(_initializers(model))
+    try:
+        stored = _write_data(initializers, data, data_part)
+        with _replaced(initializers, stored):
+            content = ir.to_proto(model).SerializeToString()
+        model_part.write_bytes(content)
+        if data_part.exists():
+            data_part.replace(data)
+        model_part.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    except (EncodeError, ValueError) as error:
+        # protobuf has no other word for a message over 2 GiB
+        raise UsageError(f"{path} cannot be written as one ONNX model: {error}") from error
+    finally:
+        model_part.unlink(missing_ok=True)
+        data_part.unlink(missing_ok=True)
+
+
+def load(path: Path) -> ir.Model:
+    """Read a model; its weights stay in their files, which are mapped when they are asked for.
+
+    Raises:
+        UsageError: there is no such file, it is no ONNX model, or a file of weights is missing or
+            too short.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    try:
+        model = ir.load(path, format="protobuf")
+    except (AttributeError, DecodeError, LookupError, SerdeError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} is no ONNX model, or it is cut short") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    if not model.ir_version or not model.opset_imports:
+        raise UsageError(f"{path} is no ONNX model, or it is cut short")
+    for value, tensor in _initializers(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            _check_external(path, value, tensor)
+    return model
+
+
+def _check_external(path: Path, value: ir.Value, tensor: ir.ExternalTensor) -> None:
+    data = Path(tensor.path)
+    if not data.is_file():
+        raise UsageError(f"{path} keeps its weights in {data.name}, which is not beside it")
+    end = (tensor.offset or 0) + (tensor.nbytes if tensor.length is None else tensor.length)
+    if end > data.stat().st_size or (tensor.length or tensor.nbytes) < tensor.nbytes:
+        raise UsageError(
+            f"{data} is cut short or of another model: it has {data.stat().st_size} bytes, and "
+            f"{value.name} ends at byte {(tensor.offset or 0) + tensor.nbytes}"
+        )
+
+
+def _initializers(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    """The initializers that have values, those of subgraphs included."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value, value.const_value
+
+
+def _write_data(initializers: Values, data: Path, part: Path) -> list[ir.TensorProtocol]:
+    """Write the large initializers to ``part``; return what stands for each of them in ``data``.
+
+    No file is made when there is nothing to write.
+    """
+    stored: list[ir.TensorProtocol] = []
+    places: dict[Hashable, tuple[int, int]] = {}
+    stream: IO[bytes] | None = None
+    try:
+        for value, tensor in initializers:
+            if isinstance(tensor, ir.ExternalTensor) and Path(tensor.path).resolve() == (
+                data.resolve()
+            ):
+                tensor.numpy()  # maps the file as it is now: its name will stand for another
+            if tensor.dtype == ir.DataType.STRING or tensor.nbytes <= _INLINE:
+                stored.append(_inline(value, tensor))
+                continue
+            key = _memory(tensor)
+            if key not in places:
+                stream = part.open("xb") if stream is None else stream
+                places[key] = _append(tensor, stream)
+            stored.append(_external(value, tensor, data, *places[key]))
+    finally:
+        if stream is not None:
+            stream.close()
+    return stored
+
+
+def _append(tensor: Any, stream: IO[bytes]) -> tuple[int, int]:
+    """Write an ``ir`` tensor at the next aligned place; return its offset and length in bytes."""
+    if isinstance(tensor, ir.LazyTensor):
+        tensor = tensor.raw()
+    raw = getattr(tensor, "raw", None)
+    if isinstance(raw, np.ndarray) and not raw.flags.c_contiguous:
+        # numpy writes a strided array element by element
+        tensor = ir.Tensor(np.ascontiguousarray(raw), dtype=tensor.dtype, shape=tensor.shape)
+    unit = _PAGE if tensor.nbytes >= _LARGE else _LINE
+    offset = -(-stream.tell() // unit) * unit
+    stream.seek(offset)
+    if isinstance(tensor, ir.ExternalTensor) and tensor.raw is not None:
+        # not tofile: its file may have been replaced since it was mapped
+        start = tensor.offset or 0
+        with memoryview(tensor.raw) as mapped:
+            stream.write(mapped[start : start + tensor.nbytes])
+    else:
+        tensor.tofile(stream)
+    length = stream.tell() - offset
+    if length != tensor.nbytes:
+        raise ValueError(f"{tensor.name} has {tensor.nbytes} bytes and wrote {length}")
+    return offset, length
+
+
+def _memory(tensor: ir.TensorProtocol) -> Hashable:
+    """What two tensors have in common when their bytes are the same bytes in memory or on disk."""
+    if isinstance(tensor, ir.ExternalTensor) and tensor.raw is None:
+        return ("file", str(tensor.path), tensor.offset, tensor.dtype, tensor.nbytes)
+    raw: Any = None if isinstance(tensor, ir.LazyTensor) else getattr(tensor, "raw", None)
+    if isinstance(tensor, ir.ExternalTensor):
+        raw = tensor.numpy()
+    if isinstance(raw, np.ndarray):
+        packed = raw.flags.c_contiguous
+        layout = None if packed else (raw.shape, raw.strides)
+        return (type(tensor), raw.ctypes.data, tensor.dtype, tensor.nbytes, layout)
+    if hasattr(raw, "data_ptr") and hasattr(raw, "is_contiguous") and raw.device.type == "cpu":
+        # a torch tensor, asked without importing torch
+        layout = None if raw.is_contiguous() else (tuple(raw.shape), raw.stride())
+        return (type(tensor), raw.data_ptr(), tensor.dtype, tensor.nbytes, layout)
+    return ("object", id(tensor))
+
+
+def _inline(value: ir.Value, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    if isinstance(tensor, ir.ExternalTensor):
+        return ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=value.name)
+    return tensor
+
+
+def _external(
+    value: ir.Value, tensor: ir.TensorProtocol, data: Path, offset: int, length: int
+) -> ir.ExternalTensor:
+    return ir.ExternalTensor(
+        data.name,
+        offset,
+        length,
+        tensor.dtype,
+        shape=ir.Shape(tensor.shape.numpy()),
+        name=value.name or "",
+        doc_string=tensor.doc_string,
+        base_dir=data.parent,
+    )
+
+
+@contextmanager
+def _replaced(initializers: Values, stored: list[ir.TensorProtocol]) -> Iterator[None]:
+    """Let the model refer to the written tensors for a while, as serialising it needs."""
+    try:
+        for (value, _), tensor in zip(initializers, stored, strict=True):
+            value.const_value = tensor
+        yield
+    finally:
+        for value, tensor in initializers:
+            value.const_value = tensor

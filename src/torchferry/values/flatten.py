@@ -1,0 +1,287 @@
+"""Nested values as a list of leaves with paths and a structure, and back.
+
+A leaf is whatever no entry of `torchferry.values.kinds` takes apart: tensors, arrays, numbers,
+strings, sets, modules, and None too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchferry.errors import UsageError
+from torchferry.values.kinds import (
+    Kind,
+    class_name,
+    find_class,
+    find_kind,
+    imported_classes,
+)
+
+__all__ = [
+    "LEAF",
+    "Path",
+    "Structure",
+    "flatten",
+    "map_leaves",
+    "path_text",
+    "register_pytrees",
+    "structure_from_json",
+    "structure_to_json",
+    "unflatten",
+]
+
+Path = tuple[str | int, ...]
+"""Where a leaf stands: ``("past_key_values", "key_cache", 0)``. The value itself is at ``()``."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is left of a nested value without its leaves.
+
+    Attributes:
+        cls: the class of the container; ``None`` for a leaf.
+        keys: one a child.
+        children: their structures.
+        context: what else rebuilds the container; hashable.
+    """
+
+    cls: type[Any] | None
+    keys: tuple[Hashable, ...] = ()
+    children: tuple[Structure, ...] = ()
+    context: Hashable = None
+
+    @property
+    def leaf_count(self) -> int:
+        """How many leaves `unflatten` takes."""
+        return 1 if self.cls is None else sum(child.leaf_count for child in self.children)
+
+
+LEAF = Structure(None)
+"""The structure of a leaf."""
+
+
+def flatten(value: Any) -> tuple[list[tuple[Path, Any]], Structure]:
+    """Take a nested value apart.
+
+    Returns:
+        the leaves with their paths, in order, and what `unflatten` needs besides.
+
+    Raises:
+        UsageError: a cache holds something that cannot be taken apart.
+
+    >>> leaves, structure = flatten({"x": 1, "y": (2, None)})
+    >>> leaves
+    [(('x',), 1), (('y', 0), 2), (('y', 1), None)]
+    >>> unflatten([10, 20, 30], structure)
+    {'x': 10, 'y': (20, 30)}
+    """
+    leaves: list[tuple[Path, Any]] = []
+
+    def walk(value: Any, path: Path) -> Structure:
+        cls = type(value)
+        kind = find_kind(cls)
+        if kind is None:
+            leaves.append((path, value))
+            return LEAF
+        children, context = kind.flatten(value)
+        structures = tuple(walk(child, (*path, _step(key))) for key, child in children.items())
+        return Structure(cls, tuple(children), structures, context)
+
+    structure = walk(value, ())
+    return leaves, structure
+
+
+def unflatten(leaves: Iterable[Any], structure: Structure) -> Any:
+    """Put a nested value together again.
+
+    Args:
+        leaves: one value a leaf, in the order of `flatten`, without paths.
+        structure: as `flatten` gave it.
+
+    Raises:
+        UsageError: there are more or fewer leaves than the structure has.
+    """
+    given = list(leaves)
+    if len(given) != structure.leaf_count:
+        raise UsageError(
+            f"unflatten: the structure has {structure.leaf_count} leaves, {len(given)} were given"
+        )
+    return _rebuild(iter(given), structure)
+
+
+def _rebuild(leaves: Iterator[Any], structure: Structure) -> Any:
+    if structure.cls is None:
+        return next(leaves)
+    children = [_rebuild(leaves, child) for child in structure.children]
+    keyed = dict(zip(structure.keys, children, strict=True))
+    return _kind_of(structure.cls).unflatten(structure.cls, keyed, structure.context)
+
+
+def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
+    """The same nested value with ``fn`` applied to every leaf, None included.
+
+    >>> map_leaves(lambda x: x + 1, [1, {"a": 2}])
+    [2, {'a': 3}]
+    """
+    leaves, structure = flatten(value)
+    return unflatten([fn(leaf) for _, leaf in leaves], structure)
+
+
+def path_text(path: Path) -> str:
+    """A path as people write it.
+
+    >>> path_text(("past_key_values", "key_cache", 0))
+    'past_key_values.key_cache.0'
+    """
+    return ".".join(map(str, path))
+
+
+def structure_to_json(structure: Structure) -> Any:
+    """The structure as JSON types: ``None`` for a leaf, else a dictionary.
+
+    ``type`` is the class as ``module:qualname``; ``keys`` is left out for ``0, 1, 2 ...`` and
+    ``context`` when there is none.
+
+    Raises:
+        UsageError: a key or a context has no JSON form, as a dictionary whose key is a tensor.
+
+    >>> structure_to_json(flatten((1, 2))[1])
+    {'type': 'builtins:tuple', 'children': [None, None]}
+    """
+    if structure.cls is None:
+        return None
+    name = class_name(structure.cls)
+    found: dict[str, Any] = {"type": name}
+    if structure.keys != tuple(range(len(structure.keys))):
+        found["keys"] = [_to_json(key, name) for key in structure.keys]
+    if structure.context is not None:
+        found["context"] = _to_json(structure.context, name)
+    found["children"] = [structure_to_json(child) for child in structure.children]
+    return found
+
+
+def structure_from_json(data: Any) -> Structure:
+    """The structure that `structure_to_json` wrote.
+
+    Raises:
+        UsageError: the data is no structure, or names a class that may not be made from a file.
+
+    >>> structure_from_json({"type": "builtins:list", "children": [None]}).leaf_count
+    1
+    """
+    if data is None:
+        return LEAF
+    if not isinstance(data, Mapping) or not isinstance(data.get("children"), list):
+        raise UsageError(f"this is no structure of nested values: {str(data)[:80]}")
+    children = tuple(structure_from_json(child) for child in data["children"])
+    keys = data.get("keys", list(range(len(children))))
+    if not isinstance(keys, list) or len(keys) != len(children):
+        raise UsageError(f"{data.get('type')}: {len(children)} children need as many keys")
+    return Structure(
+        find_class(str(data.get("type"))),
+        tuple(_from_json(key) for key in keys),
+        children,
+        _from_json(data.get("context")),
+    )
+
+
+def register_pytrees(*classes: type[Any]) -> tuple[type[Any], ...]:
+    """Let PyTorch's pytrees, and so torch.export, see inside classes this room knows.
+
+    May be called again and again: what is registered stays. Key paths are ``MappingKey(name)``.
+
+    Args:
+        classes: dataclasses or registered classes; without any, every registered class that is
+            imported by now, which are the caches of transformers.
+
+    Returns:
+        the classes that another library had registered before; theirs stays in force. The one
+        transformers has for `DynamicCache` puts constants into exported graphs.
+
+    Raises:
+        UsageError: a class that holds nothing this room knows.
+    """
+    foreign = []
+    for cls in classes or imported_classes():
+        kind = _kind_of(cls)
+        node = pytree.SUPPORTED_NODES.get(cls)
+        if node is None and kind.pytree:
+            _register_pytree(cls, kind)
+        elif node is not None and getattr(node.flatten_fn, "func", None) is not _pytree_flatten:
+            foreign.append(cls)
+    return tuple(foreign)
+
+
+def _register_pytree(cls: type[Any], kind: Kind) -> None:
+    pytree.register_pytree_node(
+        cls,
+        partial(_pytree_flatten, kind),
+        partial(_pytree_unflatten, kind, cls),
+        serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
+        to_dumpable_context=partial(_to_json, where=class_name(cls)),
+        from_dumpable_context=_from_json,
+        flatten_with_keys_fn=partial(_pytree_flatten_with_keys, kind),
+    )
+
+
+def _pytree_flatten(kind: Kind, value: Any) -> tuple[list[Any], Any]:
+    children, context = kind.flatten(value)
+    return list(children.values()), (tuple(children), context)
+
+
+def _pytree_flatten_with_keys(kind: Kind, value: Any) -> tuple[list[Any], Any]:
+    children, context = kind.flatten(value)
+    keyed: list[tuple[Any, Any]] = [(pytree.MappingKey(k), v) for k, v in children.items()]
+    return keyed, (tuple(children), context)
+
+
+def _pytree_unflatten(kind: Kind, cls: type[Any], values: Iterable[Any], context: Any) -> Any:
+    keys, inner = context
+    return kind.unflatten(cls, dict(zip(keys, values, strict=True)), inner)
+
+
+def _kind_of(cls: type[Any]) -> Kind:
+    kind = find_kind(cls)
+    if kind is None:
+        raise UsageError(
+            f"{class_name(cls)} is no container torchferry knows; "
+            "teach it with torchferry.values.kinds.register"
+        )
+    return kind
+
+
+def _step(key: Hashable) -> str | int:
+    return key if isinstance(key, str | int) else str(key)
+
+
+def _to_json(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return [_to_json(item, where) for item in value]
+    if isinstance(value, type):
+        return {"class": class_name(value)}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    text = repr(value)
+    raise UsageError(f"{where} holds a {type(value).__name__} that JSON cannot: {text[:80]}")
+
+
+def _from_json(value: Any) -> Any:
+    match value:
+        case list():
+            return tuple(_from_json(item) for item in value)
+        case {"class": str(name)}:
+            return find_class(name)
+        case {"dtype": str(name)} if isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        case dict():
+            raise UsageError(f"this is no key or context: {dict(islice(value.items(), 3))}")
+    return value

@@ -1,0 +1,261 @@
+"""Which classes hold other values, and how each is taken apart and put together again.
+
+One table serves everything in this room: flatten, clone, max_diff, string_type and the
+registration with PyTorch's pytrees. A class is looked up along its MRO; an entry may name its
+class as ``"module:qualname"``, so that classes of a library are known before it is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from torchferry.errors import UsageError
+
+__all__ = [
+    "Kind",
+    "Parts",
+    "class_name",
+    "find_class",
+    "find_kind",
+    "imported_classes",
+    "register",
+]
+
+Parts = tuple[dict[Hashable, Any], Hashable]
+"""Children by key, and what else rebuilds the value: hashable, compared with ``==``."""
+
+Unflatten = Callable[[Any, dict[Hashable, Any], Any], Any]
+Describe = Callable[[Any, Callable[[Any], str]], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """How one class of containers is taken apart and put together.
+
+    Attributes:
+        flatten: ``flatten(value) -> (children by key, context)``.
+        unflatten: ``unflatten(cls, children by key, context) -> value``; the same keys in the
+            same order. It must not compute with the children: they may be anything.
+        describe: ``describe(value, render) -> str`` for `string_type`; ``render`` prints a child.
+        pytree: whether `register_pytrees` registers the class with PyTorch; not for classes that
+            PyTorch knows, or that register themselves.
+    """
+
+    flatten: Callable[[Any], Parts]
+    unflatten: Unflatten
+    describe: Describe | None = None
+    pytree: bool = True
+
+
+_KINDS: dict[type[Any] | str, Kind] = {}
+_FOUND: dict[type[Any], Kind | None] = {}  # what find_kind answered before
+
+# Classes made from a file may come from here without being imported before.
+_LIBRARIES = ("builtins", "collections", "torch", "transformers")
+
+
+def register(
+    cls: type[Any] | str,
+    *,
+    flatten: Callable[[Any], Parts],
+    unflatten: Unflatten,
+    describe: Describe | None = None,
+    pytree: bool = True,
+) -> None:
+    """Teach torchferry a container class; its subclasses are covered too.
+
+    Args:
+        cls: the class, or its name as ``"module:qualname"`` when it may not be imported yet.
+        flatten: see `Kind`.
+        unflatten: see `Kind`.
+        describe: see `Kind`; without it the class prints as ``ClassName(key:child,...)``.
+        pytree: see `Kind`.
+
+    Raises:
+        UsageError: the name has no colon, or the class has an entry already.
+
+    >>> class Box:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    >>> register(
+    ...     Box,
+    ...     flatten=lambda box: ({"x": box.x}, None),
+    ...     unflatten=lambda cls, children, context: cls(children["x"]),
+    ... )
+    >>> find_kind(Box).flatten(Box(3))
+    ({'x': 3}, None)
+    """
+    if isinstance(cls, str) and ":" not in cls:
+        raise UsageError(f"register({cls!r}): name the class as 'module:qualname'")
+    if cls in _KINDS:
+        raise UsageError(f"register({cls!r}): this class is registered already")
+    _KINDS[cls] = Kind(flatten, unflatten, describe, pytree)
+    _FOUND.clear()
+
+
+def find_kind(cls: type[Any]) -> Kind | None:
+    """The entry of a class: of itself or the nearest base, else as a dataclass or a mapping.
+
+    ``None`` says that its values are leaves.
+    """
+    if cls not in _FOUND:
+        if len(_FOUND) > 1000:  # classes made on the fly must not be kept for ever
+            _FOUND.clear()
+        _FOUND[cls] = _search(cls)
+    return _FOUND[cls]
+
+
+def _search(cls: type[Any]) -> Kind | None:
+    for base in cls.__mro__:
+        kind = _KINDS.get(base) or _KINDS.get(class_name(base))
+        if kind is not None:
+            return _NAMED_TUPLE if kind is _TUPLE and hasattr(cls, "_fields") else kind
+    if dataclasses.is_dataclass(cls):
+        return _DATACLASS
+    return _MAPPING if issubclass(cls, Mapping) else None
+
+
+def imported_classes() -> list[type[Any]]:
+    """Every registered class that is imported and that pytrees must be told about.
+
+    Subclasses included, as pytrees look at the exact class; base classes first.
+    """
+    found: dict[type[Any], None] = {}
+
+    def add(cls: type[Any]) -> None:
+        kind = find_kind(cls)
+        if cls not in found and kind is not None and kind.pytree:
+            found[cls] = None
+            for subclass in cls.__subclasses__():
+                add(subclass)
+
+    for entry, kind in _KINDS.items():
+        cls = _resolve(entry) if isinstance(entry, str) else entry
+        if cls is not None and kind.pytree:
+            add(cls)
+    return list(found)
+
+
+def class_name(cls: type[Any]) -> str:
+    """``"module:qualname"``.
+
+    >>> class_name(OrderedDict)
+    'collections:OrderedDict'
+    """
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def find_class(name: str) -> type[Any]:
+    """The container class that a file names, without running anything the file says.
+
+    Only classes this table knows are given back: registered ones, tuples with names, dataclasses
+    (in modules that are imported, or in PyTorch and transformers), and other collections of
+    PyTorch, transformers and Python itself.
+
+    Args:
+        name: as `class_name` gives it.
+
+    Raises:
+        UsageError: there is no such class, or it is none of those.
+    """
+    top = name.partition(".")[0].partition(":")[0]
+    if top in _LIBRARIES:
+        module = name.partition(":")[0]
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"class {name} is not found: {error}") from error
+    cls = _resolve(name)
+    if cls is None:
+        raise UsageError(f"class {name} is not found; import the module that defines it first")
+    kind = find_kind(cls)
+    allowed = cls in _KINDS or top in _LIBRARIES or dataclasses.is_dataclass(cls)
+    if kind is None or not (allowed or kind.pytree or kind is _NAMED_TUPLE):
+        raise UsageError(
+            f"class {name} may not be made from a file; "
+            "if it holds tensors, teach it with torchferry.values.kinds.register"
+        )
+    return cls
+
+
+def _resolve(name: str) -> type[Any] | None:
+    module, _, qualname = name.partition(":")
+    value: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        value = getattr(value, part, None)
+    return value if isinstance(value, type) else None
+
+
+def _flatten_sequence(value: Any) -> Parts:
+    return dict(enumerate(value)), None
+
+
+def _unflatten_sequence(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    return cls(children.values())
+
+
+def _unflatten_named_tuple(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    return cls._make(children.values())
+
+
+def _flatten_mapping(value: Any) -> Parts:
+    return dict(value.items()), None
+
+
+def _unflatten_mapping(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    return cls(children)
+
+
+def _flatten_default_dict(value: Any) -> Parts:
+    return dict(value), value.default_factory
+
+
+def _unflatten_default_dict(cls: Any, children: dict[Hashable, Any], factory: Any) -> Any:
+    return cls(factory, children)
+
+
+def _flatten_dataclass(value: Any) -> Parts:
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, None
+
+
+def _unflatten_dataclass(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    # Neither __init__ nor __post_init__ runs: they may compute, or refuse what is not a tensor.
+    value = cls.__new__(cls)
+    for name, child in children.items():
+        object.__setattr__(value, str(name), child)
+    return value
+
+
+def _flatten_model_output(value: Any) -> Parts:
+    # A field that is None is absent from the mapping: so transformers registers it with pytrees.
+    return dict(value.items()), None
+
+
+def _unflatten_model_output(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    # Its __post_init__ would unpack a first field that is a list of pairs or a dictionary.
+    value = cls.__new__(cls)
+    OrderedDict.__init__(value)
+    for field in dataclasses.fields(cls):
+        object.__setattr__(value, field.name, None)
+    for name, child in children.items():
+        OrderedDict.__setitem__(value, str(name), child)
+        object.__setattr__(value, str(name), child)
+    return value
+
+
+_TUPLE = Kind(_flatten_sequence, _unflatten_sequence, pytree=False)
+_NAMED_TUPLE = Kind(_flatten_sequence, _unflatten_named_tuple, pytree=False)
+_MAPPING = Kind(_flatten_mapping, _unflatten_mapping, pytree=False)
+_DATACLASS = Kind(_flatten_dataclass, _unflatten_dataclass)
+_KINDS[tuple] = _TUPLE
+_KINDS[list] = Kind(_flatten_sequence, _unflatten_sequence, pytree=False)
+_KINDS[dict] = _MAPPING
+_KINDS[defaultdict] = Kind(_flatten_default_dict, _unflatten_default_dict, pytree=False)
+_KINDS["transformers.utils.generic:ModelOutput"] = Kind(
+    _flatten_model_output, _unflatten_model_output, pytree=False
+)

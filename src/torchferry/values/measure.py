@@ -1,0 +1,168 @@
+"""The difference of two tensors, arrays or numbers.
+
+Integers are compared exactly, everything else in float64 (complex128), in chunks, so that no
+more than about 64 MB is needed besides the tensors themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchferry.values.discrepancy import Discrepancy
+from torchferry.values.dtype import element_type, tensor_of
+
+__all__ = ["is_numeric", "measure"]
+
+_CHUNK = 2**18  # elements; a dozen temporaries of 8 bytes each
+_LEAST = 1e-3  # relative differences divide by no less than this
+_NUMBERS = (bool, int, float, complex)
+_ARRAYS = (np.ndarray, np.generic)
+_STRING = 8  # ONNX's element type of strings
+
+
+def is_numeric(value: Any) -> bool:
+    """Whether a leaf is a tensor, an array of numbers or a number."""
+    if isinstance(value, _ARRAYS):
+        return element_type(value.dtype) not in (0, _STRING)
+    return isinstance(value, (torch.Tensor, *_NUMBERS))
+
+
+def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
+    """Compare two numeric leaves.
+
+    Args:
+        expected: tensor, array or number of any shape.
+        got: the same.
+        path: where they stand, for the result.
+
+    Returns:
+        the discrepancy; infinite with a reason when the shapes differ or one holds no data. When
+        the dtypes differ the numbers are compared all the same and ``reason`` says so. A Python
+        number has no dtype.
+    """
+    where = path or "the value"
+    shape = _shape(expected)
+    n = math.prod(shape)
+    if shape != _shape(got):
+        return _incomparable(f"{where}: expected shape {shape}, got {_shape(got)}", path, n)
+    for side, value in (("expected", expected), ("got", got)):
+        if not _has_data(value):
+            return _incomparable(f"{where}: {side} is a fake or meta tensor without data", path, n)
+    expected, got = _strided(expected), _strided(got)
+    total, largest, relative, missing, scale = 0.0, 0.0, 0.0, 0, 0.0
+    at = None
+    for offset, index in _chunks(shape):
+        diff, size, unpaired = _differences(_part(expected, index), _part(got, index))
+        if diff.numel() == 0:
+            continue
+        total += diff.sum().item()
+        missing += unpaired
+        scale = max(scale, size.where(size.isfinite(), 0.0).max().item())
+        ratio = (diff / size.clamp(min=_LEAST)).where(diff.isfinite(), math.inf)
+        relative = max(relative, ratio.max().item())
+        peak, position = diff.max(dim=0)
+        if peak.item() > largest:
+            largest, at = peak.item(), offset + int(position)
+    return Discrepancy(
+        abs=largest,
+        rel=relative,
+        sum=total,
+        n=n,
+        dnan=missing,
+        argm=None if at is None else tuple(int(i) for i in np.unravel_index(at, shape)),
+        dev=int(_device(expected) != _device(got)),
+        reason=_dtype_reason(expected, got, where),
+        path=path,
+        scale=scale,
+    )
+
+
+def _incomparable(reason: str, path: str, n: int) -> Discrepancy:
+    return Discrepancy(math.inf, math.inf, math.inf, n, reason=reason, path=path)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return () if isinstance(value, _NUMBERS) else tuple(value.shape)
+
+
+def _device(value: Any) -> torch.device:
+    return value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
+
+
+def _has_data(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or not (
+        value.is_meta or type(value).__name__ == "FakeTensor"
+    )
+
+
+def _strided(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    if value.is_quantized:
+        return value.dequantize()
+    return value if value.layout is torch.strided else value.to_dense()
+
+
+def _dtype_reason(expected: Any, got: Any, where: str) -> str | None:
+    names = [
+        None if type(value) in _NUMBERS else str(value.dtype).removeprefix("torch.")
+        for value in (expected, got)
+    ]
+    if None in names or names[0] == names[1]:
+        return None
+    return f"{where}: expected dtype {names[0]}, got {names[1]}"
+
+
+def _chunks(shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Offset of the first element and index of every part of at most ``_CHUNK`` elements."""
+    if math.prod(shape) <= _CHUNK:
+        yield 0, ()
+        return
+    row = math.prod(shape[1:])
+    rows = _CHUNK // row
+    if rows:
+        for start in range(0, shape[0], rows):
+            yield start * row, (slice(start, start + rows),)
+        return
+    for start in range(shape[0]):
+        for offset, index in _chunks(shape[1:]):
+            yield start * row + offset, (start, *index)
+
+
+def _part(value: Any, index: tuple[Any, ...]) -> torch.Tensor:
+    """A chunk on the CPU, as a row."""
+    if isinstance(value, torch.Tensor):
+        return value[index].reshape(-1).cpu()
+    if type(value) in _NUMBERS:
+        return _number(value)
+    return tensor_of(value[index]).reshape(-1)
+
+
+def _number(value: Any) -> torch.Tensor:
+    if isinstance(value, complex):
+        return torch.tensor([value], dtype=torch.complex128)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return torch.tensor([value])
+    return torch.tensor([value], dtype=torch.float64)
+
+
+def _differences(e: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Absolute differences, ``|expected|``, and how many NaN have no NaN on the other side."""
+    if not any(x.is_floating_point() or x.is_complex() for x in (e, g)):
+        size = e.double()
+        rough = (size - g.double()).abs_()
+        # Exact as long as it fits in an int64; else float64 is off by 1e-16 of the difference.
+        exact = (e.to(torch.int64) - g.to(torch.int64)).abs_().double()
+        return exact.where(rough < 2.0**62, rough), size.abs_(), 0
+    wide = torch.complex128 if e.is_complex() or g.is_complex() else torch.float64
+    e, g = e.to(wide), g.to(wide)
+    unpaired = e.isnan() != g.isnan()
+    same = (e == g) | (e.isnan() & g.isnan())
+    diff = (e - g).abs().masked_fill_(same, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+    return diff, e.abs().nan_to_num_(nan=0.0, posinf=math.inf), int(unpaired.sum())

@@ -1,0 +1,19 @@
+"""Models of real architectures with random weights, and inputs that fit them."""
+
+from __future__ import annotations
+
+from torchferry.zoo.archive import load_program
+from torchferry.zoo.catalogue import ZooModel, build, names
+from torchferry.zoo.checkpoint import load_checkpoint
+from torchferry.zoo.tasks import input_sets
+from torchferry.zoo.tiny_llm import get_tiny_llm
+
+__all__ = [
+    "ZooModel",
+    "build",
+    "get_tiny_llm",
+    "input_sets",
+    "load_checkpoint",
+    "load_program",
+    "names",
+]

@@ -1,0 +1,124 @@
+"""Models from local Hugging Face folders: ``config.json`` and ``*.safetensors``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+
+from torchferry.errors import UsageError
+from torchferry.zoo.library import import_transformers
+
+__all__ = ["load_checkpoint"]
+
+
+def load_checkpoint(folder: Path) -> nn.Module:
+    """Load the model whose class ``config.json`` names, in eval mode, in the dtype it is stored.
+
+    Nothing is downloaded, nothing is unpickled, and no code from the folder runs.
+
+    Args:
+        folder: holds ``config.json`` and one or more ``*.safetensors`` files.
+
+    Raises:
+        UsageError: a file is missing or damaged, a weight is missing, or transformers is missing
+            or does not know the class.
+    """
+    architecture = _read_architecture(folder)
+    transformers = import_transformers(f"the model folder {folder}")
+    model_class = getattr(transformers, architecture, None)
+    if model_class is None:
+        raise UsageError(
+            f"{folder / 'config.json'} names {architecture}, which transformers "
+            f"{transformers.__version__} does not have; torchferry runs no code from a model "
+            "folder: give package.module:factory"
+        )
+    with _quiet(transformers):
+        try:
+            model, found = model_class.from_pretrained(
+                str(folder),
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # listed in ``found``; refused below, by name
+                dtype="auto",
+            )
+        except (
+            ImportError,
+            LookupError,
+            OSError,
+            RuntimeError,
+            SafetensorError,
+            TypeError,
+            ValueError,
+        ) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise UsageError(f"{folder} cannot be loaded as {architecture}: {reason}") from error
+    _check_complete(found, folder, architecture)
+    loaded: nn.Module = model.eval()
+    return loaded
+
+
+def _check_complete(found: Mapping[str, Any], folder: Path, architecture: str) -> None:
+    """Refuse weights that are missing or misshapen: transformers goes on with random ones."""
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise UsageError(
+            f"{folder} lacks {len(missing)} weights of {architecture}, "
+            f"the first is {missing[0]!r}; is config.json of the same model?"
+        )
+    for name, stored, expected in sorted(found["mismatched_keys"]):
+        raise UsageError(
+            f"{folder} holds {name!r} as {list(stored)}, where {architecture} with this "
+            f"config.json has {list(expected)}; is config.json of the same model?"
+        )
+
+
+def _read_architecture(folder: Path) -> str:
+    """Name of the model's class, after a look at what the folder holds."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise UsageError(f"{folder} has no config.json: it is not a Hugging Face model folder")
+    if not any(folder.glob("*.safetensors")):
+        pickled = sorted(p.name for p in folder.glob("*.bin"))
+        hint = (
+            f"only pickled ones ({pickled[0]}), which torchferry never loads: save the model "
+            "again with save_pretrained"
+            if pickled
+            else "save the model with save_pretrained"
+        )
+        raise UsageError(f"{folder} has no weights in *.safetensors; {hint}")
+    try:
+        config: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    architectures = config.get("architectures") if isinstance(config, dict) else None
+    if not isinstance(architectures, list) or not architectures:
+        raise UsageError(
+            f"{path} has no entry 'architectures'; add the model's class: "
+            '"architectures": ["LlamaForCausalLM"]'
+        )
+    return str(architectures[0])
+
+
+@contextmanager
+def _quiet(transformers: ModuleType) -> Iterator[None]:
+    """Keep transformers from drawing bars and tables of its own."""
+    logging = transformers.utils.logging
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
