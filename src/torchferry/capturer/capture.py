@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental import _config as shape_config
 
 from torchferry.capturer.shapes import export_arguments
-from torchferry.capturer.watch import ShapeEvents, watch_shapes
+from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
 from torchferry.dims import Dim, Size, parse_size, solve_renaming
 from torchferry.errors import CaptureError
 from torchferry.observer import Argument, Axis, Observation
@@ -133,11 +135,27 @@ def capture(model: torch.nn.Module, seen: Observation) -> Captured:
                 return Captured(
                     program, shapes, tuple(attempts), find_fixed(program, seen, events)
                 )
-    lines = [f"  {a.strategy}: {a.error}" for a in attempts]
-    raise CaptureError(
-        "\n".join([f"torch.export cannot capture {type(model).__name__}; what it said:", *lines]),
+    raise _failure(model, attempts, first) from first
+
+
+def _failure(
+    model: torch.nn.Module, attempts: list[Attempt], error: BaseException | None
+) -> CaptureError:
+    line = line_of_error(error) if error is not None else None
+    data_dependent = "data-dependent" in str(error)
+    reason = "the values of a tensor decide what the code does" if data_dependent else "it failed"
+    advice = (
+        "Write it with torch.where or torch.cond, or state what holds with torch._check"
+        if data_dependent
+        else "Change that line, or give inputs that do not reach it"
+    )
+    said = [f"  {a.strategy}: {a.error}" for a in attempts]
+    where = f", at {line}" if line else ""
+    return CaptureError(
+        "\n".join([f"torch.export cannot capture {type(model).__name__}: {reason}{where}.",
+                   f"{advice}. What each strategy said:", *said]),
         [(a.strategy, a.error or "") for a in attempts],
-    ) from first
+    )  # fmt: skip
 
 
 def _try(
@@ -151,6 +169,8 @@ def _try(
             backed_size_oblivious=strategy.oblivious
         ),
         warnings.catch_warnings(),
+        redirect_stderr(StringIO()),  # torch prints the graph of a failed trace
+        redirect_stdout(StringIO()),
     ):
         warnings.simplefilter("ignore")
         try:

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["ShapeEvents", "watch_shapes"]
+__all__ = ["ShapeEvents", "line_of_error", "watch_shapes"]
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent.parent)
+_STANDARD = str(Path(logging.__file__).parent)  # a folder of the standard library's own
 
 
 @dataclass
@@ -73,11 +74,12 @@ def watch_shapes() -> Iterator[ShapeEvents]:
     level, shown_from = logger.level, logger.getEffectiveLevel()
     events = ShapeEvents()
     listener = _Listener(events)
-    # What the user would not have seen before must not appear now: torch's own handlers print
-    # whatever the logger lets through.
+    # torch's own handlers print whatever the logger lets through. Unless the user asked for it
+    # (TORCH_LOGS), nothing is printed: what matters comes back as an error.
+    quiet = logging.CRITICAL if shown_from > logging.INFO else shown_from
     handlers = [(handler, handler.level) for handler in _handlers(logger)]
     for handler, handler_level in handlers:
-        handler.setLevel(max(handler_level, shown_from))
+        handler.setLevel(max(handler_level, quiet))
     logger.addHandler(listener)
     logger.setLevel(min(logging.INFO, shown_from))
     try:
@@ -97,13 +99,18 @@ def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
         current = current.parent if current.propagate else None
 
 
+def line_of_error(error: BaseException) -> str | None:
+    """``file:line: code`` of the innermost frame of the user's that an exception went through."""
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
 def _user_line() -> str | None:
-    """``file:line: code`` of the innermost frame that is neither torch's nor ours."""
-    for frame in reversed(traceback.extract_stack()):
-        foreign = not frame.filename.startswith((_TORCH, _HERE, "<"))
-        if (
-            foreign
-            and f"{Path('lib') / 'python'}" not in frame.filename.rsplit("site-packages")[0]
-        ):
+    return _innermost(traceback.extract_stack())
+
+
+def _innermost(frames: traceback.StackSummary) -> str | None:
+    """The innermost frame that is neither torch's nor ours nor the standard library's."""
+    for frame in reversed(frames):
+        if not frame.filename.startswith((_TORCH, _HERE, _STANDARD, "<")):
             return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
     return None

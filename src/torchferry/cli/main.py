@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,10 @@ def main() -> NoReturn:
         code = app(standalone_mode=False) or 0
     except FerryError as error:
         code = _complain(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has enough: no complaint, and no second one at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141  # what a shell reports for SIGPIPE
     except KeyboardInterrupt:
         code = _complain("interrupted; nothing was written", 130)
     except typer.Exit as stop:

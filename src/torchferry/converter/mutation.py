@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
@@ -22,7 +24,9 @@ def refuse_mutations(program: ExportedProgram) -> None:
     if not writes:
         return
     # Only functionalization knows through which views a write reaches an input.
-    functional = program.run_decompositions({})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own pytrees
+        functional = program.run_decompositions({})
     mutated = [
         f"{spec.kind.name.split('_')[0].lower()} {spec.target}"
         for spec in functional.graph_signature.output_specs

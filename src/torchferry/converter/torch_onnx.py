@@ -13,6 +13,7 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
+from torch.utils import _pytree as pytree
 
 from torchferry.converter.provenance import user_line
 from torchferry.errors import ConversionError
@@ -136,14 +137,16 @@ def _without_constant_outputs(program: ExportedProgram) -> Iterator[None]:
     output = program.graph.output_node()
     specs = program.graph_signature.output_specs
     kept = [not isinstance(spec.arg, ConstantArgument) for spec in specs]
-    args, all_specs = output.args, list(specs)
     if all(kept):
         yield
         return
-    output.args = (tuple(a for a, keep in zip(args[0], kept, strict=True) if keep),)
-    specs[:] = [spec for spec, keep in zip(all_specs, kept, strict=True) if keep]
+    root = program.module_call_graph[0].signature
+    before = output.args, list(specs), root.out_spec
+    output.args = (tuple(a for a, keep in zip(before[0][0], kept, strict=True) if keep),)
+    specs[:] = [spec for spec, keep in zip(before[1], kept, strict=True) if keep]
+    # The nesting must count as many leaves as there are outputs.
+    root.out_spec = pytree.tree_structure([0] * sum(kept))
     try:
         yield
     finally:
-        output.args = args
-        specs[:] = all_specs
+        output.args, specs[:], root.out_spec = before

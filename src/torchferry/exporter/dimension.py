@@ -24,10 +24,11 @@ class DimensionCheck:
         name: what it is called.
         places: ``input_ids[1]``, where it stands alone or in a sum.
         status: ``verified`` at two sizes or more; ``specialised`` when the program holds it
-            constant; ``failed`` when outputs differ at some size only because of it, or at every
-            size; ``unverified`` when fewer than two sizes could be compared.
+            constant; ``failed`` when outputs differ at some size of it while every other
+            dimension has a size that is right elsewhere; ``unverified`` when fewer than two
+            sizes could be compared.
         agreed: sizes at which every output agreed.
-        failed: sizes at which none of the checks passed.
+        failed: sizes of it that explain a difference.
         note: what else is to be known.
     """
 
@@ -58,7 +59,7 @@ def _check(
     )
     ran = [check for check in checks if check.refused is None and name in check.sizes]
     agreed = tuple(sorted({check.sizes[name] for check in ran if check.ok}))
-    failed = tuple(sorted({check.sizes[name] for check in ran} - set(agreed)))
+    failed = tuple(sorted({c.sizes[name] for c in ran if _is_culprit(name, c, ran)} - {*agreed}))
     refused = {c.sizes[name] for c in checks if c.refused is not None} - {*agreed, *failed}
     note = f"PyTorch refuses {', '.join(map(str, sorted(refused)))}" if refused else ""
     status: Status = "verified"
@@ -69,6 +70,24 @@ def _check(
     elif len(agreed) < 2:
         status, note = "unverified", note or "no other size could be tried"
     return DimensionCheck(name, _shortened(places), status, agreed, failed, note)
+
+
+def _is_culprit(name: str, failing: Check, ran: Sequence[Check]) -> bool:
+    """Whether a check can have failed because of this dimension.
+
+    It cannot when another dimension alone explains it: one at a size where no check passed, while
+    this one's size did pass elsewhere or was never tried without the other.
+    """
+    if failing.ok:
+        return False
+    passed = [check for check in ran if check.ok]
+    others = {other for other in failing.sizes if other != name}
+    doubtful = {
+        other
+        for other in others
+        if all(check.sizes[other] != failing.sizes[other] for check in passed)
+    }
+    return not doubtful
 
 
 def _shortened(places: tuple[str, ...], limit: int = 4) -> tuple[str, ...]:

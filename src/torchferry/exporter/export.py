@@ -98,7 +98,14 @@ def export(
         module = model.module() if isinstance(model, ExportedProgram) else model
         tolerance = tolerance or Tolerance.of(_dtype(module))
         with steps.step("verify") as made:
-            checks = verify(module, seen, session, tolerance=tolerance, fixed=captured.sizes)
+            checks = verify(
+                module,
+                seen,
+                session,
+                tolerance=tolerance,
+                program=captured.program,
+                fixed=captured.sizes,
+            )
             made(f"{len(checks)} sets of sizes")
     findings = Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, target, exporter, size,

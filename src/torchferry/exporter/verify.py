@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
-from torchferry.errors import RunError, UsageError
+from torchferry.errors import FerryError, RunError, UsageError
 from torchferry.exporter.sizes import Sizes, other_sizes
 from torchferry.observer import Observation
 from torchferry.runner import Session
@@ -75,6 +76,7 @@ class Check:
         outputs: one a tensor output; empty when a side failed.
         refused: what PyTorch itself said, when the original model takes no such sizes.
         error: what went wrong on onnxruntime's side.
+        blame: which step brought a difference in, as a sentence.
     """
 
     sizes: Sizes
@@ -82,6 +84,7 @@ class Check:
     outputs: tuple[Compared, ...] = ()
     refused: str | None = None
     error: str | None = None
+    blame: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -95,6 +98,7 @@ def verify(
     session: Session,
     *,
     tolerance: Tolerance,
+    program: ExportedProgram | None = None,
     fixed: Mapping[str, int] | None = None,
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
@@ -104,12 +108,13 @@ def verify(
         seen: its observation.
         session: the exported model.
         tolerance: what passes.
+        program: the captured program, to tell whether the capture or the conversion is wrong.
         fixed: dimensions that the exported model holds constant: no other size is tried.
 
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
     """
-    runner = _Runner(model, session, tolerance)
+    runner = _Runner(model, session, tolerance, program)
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
@@ -124,8 +129,15 @@ def verify(
 
 
 class _Runner:
-    def __init__(self, model: torch.nn.Module, session: Session, tolerance: Tolerance) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        session: Session,
+        tolerance: Tolerance,
+        program: ExportedProgram | None,
+    ) -> None:
         self.model = model
+        self.program = program
         self.session = session
         self.tolerance = tolerance
         self.random: frozenset[str] | None = None
@@ -143,7 +155,30 @@ class _Runner:
             got = self.session(*args, **kwargs)
         except (RunError, UsageError) as error:
             return Check(sizes, made, error=_brief(error))
-        return Check(sizes, made, tuple(self._compare(expected, got)))
+        outputs = tuple(self._compare(expected, got))
+        wrong = any(output.verdict == "differs" for output in outputs)
+        return Check(sizes, made, outputs, blame=self._blame(inputs, expected) if wrong else None)
+
+    def _blame(self, inputs: tuple[Any, Any], expected: Any) -> str | None:
+        """Whether the captured program is wrong already."""
+        if self.program is None:
+            return None
+        args, kwargs = clone(inputs)
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                module = self.program.module()
+                captured = module(*args, **accept_aliases(self.model, kwargs))
+        # The program's guards say what it assumes, as assertions and other exceptions.
+        except Exception as error:  # noqa: BLE001
+            return f"the captured program does not hold there ({_brief(error)})"
+        pairs = zip(flatten(expected)[0], flatten(captured)[0], strict=True)
+        same = all(self.tolerance.allows(max_diff(a, b)) for (_, a), (_, b) in pairs)
+        return (
+            "the captured program is right there, so the conversion to ONNX is at fault"
+            if same
+            else "the captured program is wrong there already, so torch.export is at fault"
+        )
 
     def _eager(self, inputs: tuple[Any, Any]) -> Any:
         args, kwargs = clone(inputs)
@@ -185,4 +220,5 @@ class _Runner:
 
 def _brief(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"[:300]
+    kind = "" if isinstance(error, FerryError) else f"{type(error).__name__}: "
+    return f"{kind}{lines[0]}"[:300]

@@ -122,6 +122,7 @@ def _write_data(initializers: Values, data: Path, part: Path) -> list[ir.TensorP
     stream: IO[bytes] | None = None
     try:
         for value, tensor in initializers:
+            key = _memory(tensor)
             if isinstance(tensor, ir.ExternalTensor) and Path(tensor.path).resolve() == (
                 data.resolve()
             ):
@@ -129,7 +130,6 @@ def _write_data(initializers: Values, data: Path, part: Path) -> list[ir.TensorP
             if tensor.dtype == ir.DataType.STRING or tensor.nbytes <= _INLINE:
                 stored.append(_inline(value, tensor))
                 continue
-            key = _memory(tensor)
             if key not in places:
                 stream = part.open("xb") if stream is None else stream
                 places[key] = _append(tensor, stream)

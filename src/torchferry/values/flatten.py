@@ -106,7 +106,8 @@ def unflatten(leaves: Iterable[Any], structure: Structure) -> Any:
         structure: as `flatten` gave it.
 
     Raises:
-        UsageError: there are more or fewer leaves than the structure has.
+        UsageError: there are more or fewer leaves than the structure has, or a container cannot
+            be made of them, as when the structure comes from a damaged file.
     """
     given = list(leaves)
     if len(given) != structure.leaf_count:
@@ -121,7 +122,13 @@ def _rebuild(leaves: Iterator[Any], structure: Structure) -> Any:
         return next(leaves)
     children = [_rebuild(leaves, child) for child in structure.children]
     keyed = dict(zip(structure.keys, children, strict=True))
-    return _kind_of(structure.cls).unflatten(structure.cls, keyed, structure.context)
+    kind = _kind_of(structure.cls)
+    try:
+        return kind.unflatten(structure.cls, keyed, structure.context)
+    except (LookupError, StopIteration, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{class_name(structure.cls)} cannot be put together from this structure: {error!r}"
+        ) from error
 
 
 def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
@@ -195,7 +202,9 @@ def structure_from_json(data: Any) -> Structure:
 def register_pytrees(*classes: type[Any]) -> tuple[type[Any], ...]:
     """Let PyTorch's pytrees, and so torch.export, see inside classes this room knows.
 
-    May be called again and again: what is registered stays. Key paths are ``MappingKey(name)``.
+    What is registered stays, so this may be called again and again: without classes, call it when
+    the values are there, as a library imported later is not seen. Key paths are
+    ``MappingKey(name)``.
 
     Args:
         classes: dataclasses or registered classes; without any, every registered class that is
