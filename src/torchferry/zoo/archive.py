@@ -15,7 +15,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import pickle
 import re
 import zipfile
 from collections.abc import Iterator
@@ -24,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._weights_only_unpickler import (  # type: ignore[attr-defined]  # not in its __all__
+    UnpicklingError,
+)
 from torch.export.pt2_archive import PT2ArchiveReader
 from torch.export.pt2_archive import constants as layout
 
@@ -160,7 +162,7 @@ def _check_example_inputs(inputs: list[bytes], path: Path) -> AbstractContextMan
         for data in inputs:
             try:
                 torch.load(io.BytesIO(data), weights_only=True)
-            except pickle.UnpicklingError as error:
+            except UnpicklingError as error:
                 raise UsageError(f"{path} holds example inputs that are not plain data") from error
     return permitted
 

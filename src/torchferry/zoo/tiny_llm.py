@@ -55,8 +55,7 @@ def get_tiny_llm(
     """
     transformers = import_transformers("zoo:tiny-llm")
     known = transformers.LlamaConfig().to_dict()
-    unknown = sorted(set(configuration) - set(known))
-    if unknown:
+    if unknown := sorted(set(configuration) - set(known)):
         raise UsageError(f"LlamaConfig has no entry {unknown[0]!r}; it has: {', '.join(known)}")
     config = transformers.LlamaConfig(**{**_CONFIGURATION, **configuration})
     generator = seeded(seed)
@@ -70,15 +69,19 @@ def get_tiny_llm(
         past=sequence_length,
         generator=generator,
     )
-    layers = [{0: "batch", 2: "cache_length"} for _ in range(config.num_hidden_layers)]
     return {
         "model": model,
         "inputs": inputs,
-        "dynamic_shapes": {
-            "input_ids": {0: "batch", 1: "seq_length"},
-            "attention_mask": {0: "batch", 1: "cache+seq"},
-            "position_ids": {0: "batch", 1: "seq_length"},
-            "past_key_values": [layers, [dict(layer) for layer in layers]],
-        },
+        "dynamic_shapes": _dynamic_shapes(config.num_hidden_layers),
         "configuration": config,
+    }
+
+
+def _dynamic_shapes(layers: int) -> dict[str, Any]:
+    keys, values = ([{0: "batch", 2: "cache_length"} for _ in range(layers)] for _ in range(2))
+    return {
+        "input_ids": {0: "batch", 1: "seq_length"},
+        "attention_mask": {0: "batch", 1: "cache+seq"},
+        "position_ids": {0: "batch", 1: "seq_length"},
+        "past_key_values": [keys, values],
     }

@@ -1,0 +1,141 @@
+import pytest
+import torch
+
+from torchferry.errors import UsageError
+from torchferry.values.caches import (
+    cache_pairs,
+    make_dynamic_cache,
+    make_encoder_decoder_cache,
+    make_sliding_window_cache,
+    make_static_cache,
+)
+
+
+def pairs(layers=2, length=3, batch=2, heads=4, size=8, value_size=None):
+    return [
+        (
+            torch.randn(batch, heads, length, size),
+            torch.randn(batch, heads, length, value_size or size),
+        )
+        for _ in range(layers)
+    ]
+
+
+def test_a_dynamic_cache_holds_the_very_tensors():
+    given = pairs()
+    cache = make_dynamic_cache(given)
+    assert type(cache).__name__ == "DynamicCache"
+    assert cache.get_seq_length() == 3
+    for (key, value), (k, v) in zip(given, cache_pairs(cache), strict=True):
+        assert k is key
+        assert v is value
+
+
+def test_a_dynamic_cache_goes_on_growing():
+    given = pairs(layers=1)
+    cache = make_dynamic_cache(given)
+    more = torch.randn(2, 4, 5, 8)
+    key, _ = cache.update(more, more, 0)
+    assert torch.equal(key, torch.cat([given[0][0], more], dim=2))
+    cache.update(more, more, 1)  # a layer it had not
+    assert [k.shape[2] for k, _ in cache_pairs(cache)] == [8, 5]
+
+
+def test_no_layer():
+    cache = make_dynamic_cache([])
+    assert cache_pairs(cache) == []
+    assert cache.get_seq_length() == 0
+    assert cache_pairs(make_static_cache([], 4)) == []
+
+
+def test_no_token_yet():
+    cache = make_dynamic_cache(pairs(layers=1, length=0))
+    assert cache.get_seq_length() == 0
+    assert cache_pairs(cache)[0][0].shape == (2, 4, 0, 8)
+
+
+def test_keys_and_values_may_have_heads_of_different_size():
+    cache = make_dynamic_cache(pairs(size=8, value_size=6))
+    assert cache_pairs(cache)[0][1].shape == (2, 4, 3, 6)
+
+
+def test_a_sliding_window_keeps_the_last_tokens():
+    given = pairs(layers=1, length=6)
+    cache = make_sliding_window_cache(given, sliding_window=4)
+    assert cache.get_seq_length() == 6
+    assert torch.equal(cache_pairs(cache)[0][0], given[0][0][:, :, -3:])
+
+
+def test_a_window_needs_two_tokens():
+    with pytest.raises(UsageError, match="window 1"):
+        make_sliding_window_cache(pairs(), sliding_window=1)
+
+
+def test_a_static_cache_is_filled_from_its_start():
+    given = pairs()
+    cache = make_static_cache(given, max_cache_len=5)
+    assert type(cache).__name__ == "StaticCache"
+    assert int(cache.get_seq_length()) == 3
+    key, value = cache_pairs(cache)[1]
+    assert key.shape == (2, 4, 5, 8)
+    assert torch.equal(key[:, :, :3], given[1][0])
+    assert torch.equal(value[:, :, :3], given[1][1])
+    assert not key[:, :, 3:].any()
+
+
+def test_a_static_cache_has_just_room_enough_by_default():
+    assert cache_pairs(make_static_cache(pairs()))[0][0].shape[2] == 3
+
+
+def test_a_static_cache_without_room():
+    with pytest.raises(UsageError, match="max_cache_len=2 is less than the 3 tokens"):
+        make_static_cache(pairs(), max_cache_len=2)
+
+
+def test_an_encoder_decoder_cache():
+    own, cross = pairs(length=3), pairs(length=7)
+    cache = make_encoder_decoder_cache(own, cross)
+    assert cache.get_seq_length() == 3
+    assert cache.is_updated == {0: True, 1: True}
+    assert [k.shape[2] for k, _ in cache_pairs(cache)] == [3, 3, 7, 7]
+
+
+def test_layers_that_hold_nothing_are_left_out():
+    from transformers import DynamicCache, LlamaConfig
+
+    config = LlamaConfig(num_hidden_layers=2, hidden_size=16, num_attention_heads=2)
+    cache = DynamicCache(config=config)
+    assert cache_pairs(cache) == []
+    cache.update(torch.ones(1, 2, 3, 8), torch.ones(1, 2, 3, 8), 1)
+    assert len(cache_pairs(cache)) == 1
+
+
+def test_caches_that_are_two_lists():
+    class Old:
+        key_cache = (torch.ones(1),)
+        value_cache = (torch.zeros(1),)
+
+    assert cache_pairs(Old()) == [(Old.key_cache[0], Old.value_cache[0])]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (5, "a list of .key, value., not a int"),
+        ([torch.ones(1, 1, 1, 1)], "pair 0 is no .key, value. but a Tensor"),
+        ([(torch.ones(1, 1, 1, 1),)], "pair 0 is no .key, value. but a tuple"),
+        ([(torch.ones(1, 1, 1, 1), None)], "pair 0: value is no tensor but a NoneType"),
+        ([(torch.ones(1, 1, 1), torch.ones(1, 1, 1))], r"key has shape \(1, 1, 1\), not"),
+        ([*pairs(1, length=2), (torch.ones(2, 4, 3, 8), torch.ones(2, 4, 2, 8))], "pair 1: key"),
+        ([*pairs(1, batch=2), *pairs(1, batch=3)], "pair 1 has batch 3, pair 0 has 2"),
+    ],
+)
+@pytest.mark.parametrize("make", [make_dynamic_cache, make_static_cache])
+def test_wrong_pairs(make, given, message):
+    with pytest.raises(UsageError, match=message):
+        make(given)
+
+
+def test_cache_pairs_of_something_else():
+    with pytest.raises(UsageError, match="dict is no cache"):
+        cache_pairs({})

@@ -1,0 +1,130 @@
+import collections
+import dataclasses
+import types
+
+import pytest
+
+from torchferry.errors import UsageError
+from torchferry.values.kinds import (
+    class_name,
+    find_class,
+    find_kind,
+    imported_classes,
+    register,
+)
+
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+class RedBox(Box):
+    pass
+
+
+class Late:
+    """Registered by name only."""
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+class Shelf(list):
+    pass
+
+
+def flatten_box(box):
+    return {"content": box.content}, None
+
+
+def unflatten_box(cls, children, context):
+    box = cls.__new__(cls)
+    box.content = children["content"]
+    return box
+
+
+register(Box, flatten=flatten_box, unflatten=unflatten_box)
+register(class_name(Late), flatten=lambda _: ({}, None), unflatten=lambda cls, *_: cls())
+
+
+def test_a_subclass_has_the_kind_of_its_base():
+    assert find_kind(RedBox) is find_kind(Box)
+    assert find_kind(RedBox).flatten(RedBox(3)) == ({"content": 3}, None)
+
+
+def test_a_class_is_found_by_its_name():
+    assert find_kind(Late).flatten(Late()) == ({}, None)
+
+
+def test_an_entry_made_later_takes_effect():
+    class New:
+        pass
+
+    assert find_kind(New) is None
+    register(New, flatten=flatten_box, unflatten=unflatten_box)
+    assert find_kind(New) is not None
+
+
+@pytest.mark.parametrize("cls", [int, str, set, frozenset, type(None), object, type, bytes, range])
+def test_what_is_no_container_has_no_kind(cls):
+    assert find_kind(cls) is None
+
+
+def test_a_second_entry_is_refused():
+    with pytest.raises(UsageError, match="registered already"):
+        register(Box, flatten=flatten_box, unflatten=unflatten_box)
+
+
+def test_a_name_needs_its_module():
+    with pytest.raises(UsageError, match="module:qualname"):
+        register("Box", flatten=flatten_box, unflatten=unflatten_box)
+
+
+def test_imported_classes_hold_subclasses_but_no_builtin():
+    found = imported_classes()
+    assert {Box, RedBox, Late} <= set(found)
+    assert not {list, dict, tuple} & set(found)
+    assert found.index(Box) < found.index(RedBox)
+
+
+@pytest.mark.parametrize(
+    "cls", [tuple, list, dict, collections.OrderedDict, Box, RedBox, Late, Point, Pair]
+)
+def test_find_class_gives_back_what_class_name_wrote(cls):
+    assert find_class(class_name(cls)) is cls
+
+
+def test_find_class_imports_pytorch_and_transformers():
+    name = "transformers.modeling_outputs:CausalLMOutputWithPast"
+    assert find_class(name).__name__ == "CausalLMOutputWithPast"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "builtins:eval",  # a function
+        "builtins:int",  # a leaf
+        "subprocess:Popen",  # no container
+        "os:_Environ",  # a mapping, but not ours to make
+        "no_such_module:Thing",
+        "torch.no_such_module:Thing",
+        "torch:NoSuchThing",
+        "Thing",
+        "",
+    ],
+)
+def test_find_class_refuses_and_names_the_rest(name):
+    with pytest.raises(UsageError, match=name or "class"):
+        find_class(name)
+
+
+def test_other_mappings_have_a_kind():
+    assert find_kind(types.MappingProxyType) is find_kind(dict)
+    assert find_kind(Shelf) is find_kind(list)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from torchferry.errors import UsageError
+from torchferry.zoo.checkpoint import load_checkpoint
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def change_weights(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
+    path = folder / "model.safetensors"
+    weights = {**load_file(path), name: tensor}
+    kept = {key: value for key, value in weights.items() if value is not None}
+    save_file(kept, path, metadata={"format": "pt"})
+
+
+def test_the_model_is_what_was_saved(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = load_checkpoint(folder)
+    assert isinstance(model, transformers.LlamaForCausalLM)
+    assert not model.training
+    stored = load_file(folder / "model.safetensors")
+    assert model.lm_head.weight.dtype == torch.bfloat16
+    assert torch.equal(model.lm_head.weight, stored["lm_head.weight"])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [("config.json", "has no config.json"), ("model.safetensors", "no weights in")],
+)
+def test_a_missing_file_is_named(folder: Path, lost: str, message: str) -> None:
+    (folder / lost).unlink()
+    with pytest.raises(UsageError, match=message):
+        load_checkpoint(folder)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        load_checkpoint(tmp_path / "absent")
+
+
+def test_pickled_weights_are_not_loaded(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UsageError, match=r"pickled ones \(pytorch_model.bin\)"):
+        load_checkpoint(folder)
+
+
+def test_a_missing_weight_is_not_made_up(folder: Path) -> None:
+    change_weights(folder, "lm_head.weight", None)
+    with pytest.raises(UsageError, match=r"lacks 1 weights.*'lm_head.weight'"):
+        load_checkpoint(folder)
+
+
+def test_a_misshapen_weight_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    change_weights(folder, "lm_head.weight", torch.zeros(3, 16))
+    with pytest.raises(UsageError, match=r"'lm_head.weight' as \[3, 16\].* has \[50, 16\]"):
+        load_checkpoint(folder)
+    assert capfd.readouterr().err == ""
+
+
+def test_weights_that_are_cut_short_are_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UsageError, match="cannot be loaded as LlamaForCausalLM: SafetensorError"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "no entry 'architectures'"),
+        ('{"architectures": []}', "no entry 'architectures'"),
+        ('{"architectures": ["NoSuchModel"]}', "names NoSuchModel, which transformers"),
+    ],
+)
+def test_a_bad_config_is_refused(folder: Path, text: str, message: str) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_checkpoint(folder)
+
+
+def test_code_in_the_folder_is_not_run(folder: Path) -> None:
+    (folder / "mine.py").write_text(f"open({str(folder / 'trap')!r}, 'w')\nclass Mine: pass\n")
+    change_config(
+        folder,
+        auto_map={"AutoModel": "mine.Mine", "AutoConfig": "mine.Mine"},
+        architectures=["Mine"],
+    )
+    with pytest.raises(UsageError, match="runs no code from a model folder"):
+        load_checkpoint(folder)
+    change_config(folder, architectures=["LlamaForCausalLM"])
+    assert isinstance(load_checkpoint(folder), transformers.LlamaForCausalLM)
+    assert not (folder / "trap").exists()
