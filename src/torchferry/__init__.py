@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torchferry.exporter import OnnxProgram, export, load
     from torchferry.observer import Observation, observe
     from torchferry.optimizer import optimize
+    from torchferry.runner import run
     from torchferry.values import make_dynamic_cache, max_diff, string_type
     from torchferry.zoo import get_tiny_llm
 
@@ -46,6 +47,7 @@ _ROOMS = {
     "exporter": ("OnnxProgram", "export", "load"),
     "observer": ("Observation", "observe"),
     "optimizer": ("optimize",),
+    "runner": ("run",),
     "values": ("make_dynamic_cache", "max_diff", "string_type"),
     "zoo": ("get_tiny_llm",),
 }
@@ -69,6 +71,7 @@ __all__ = [
     "max_diff",
     "observe",
     "optimize",
+    "run",
     "string_type",
     "to_onnx",
 ]

@@ -15,13 +15,14 @@ from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
 from torchferry.converter import convert, convert_with_torch, name_dimensions
+from torchferry.converter.convert import OPSETS
 from torchferry.dims import Size
 from torchferry.errors import UsageError
 from torchferry.exporter import outcome
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
-from torchferry.exporter.steps import Steps
-from torchferry.exporter.verify import Tolerance, verify
+from torchferry.exporter.steps import Steps, bytes_text, counted
+from torchferry.exporter.verify import Check, Tolerance, verify
 from torchferry.graph import io
 from torchferry.observer import Observation
 from torchferry.observer.naming import input_name
@@ -29,7 +30,7 @@ from torchferry.optimizer import TARGETS, Target, optimize
 from torchferry.runner import Session
 from torchferry.values.flatten import Path as ValuePath
 
-__all__ = ["EXPORTERS", "Exporter", "export"]
+__all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
 
 Exporter = Literal["to_onnx", "onnx_dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("to_onnx", "onnx_dynamo")
@@ -73,45 +74,74 @@ def export(
         ConversionError: a part of the program has no ONNX form.
         RunError: onnxruntime cannot load the model.
     """
+    check_options(target, exporter, opset)
+    seen = _observation(model, seen)
+    steps = steps or Steps()
+    with steps.step("infer shapes") as made:
+        made(counted(len(seen.dynamic_names), "dynamic dimension"))
+    convert_by = _with_torch if exporter == "onnx_dynamo" else _converted
+    captured, translated = convert_by(model, seen, opset, steps)
+    with steps.step("optimize") as made:
+        before = len(translated.graph)
+        optimized = optimize(translated, target=target)
+        made(f"{before} → {counted(len(optimized.graph), 'node')}")
+    module = model.module() if isinstance(model, ExportedProgram) else model
+    tolerance = tolerance or Tolerance.of(_dtype(module))
+    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
+        size, checks = _verified(
+            module, seen, captured, optimized, file or Path(folder) / "model.onnx", tolerance, steps
+        )
+    # A program's module says that it trains whatever the model did.
+    training = module.training and not isinstance(model, ExportedProgram)
+    findings = Findings(
+        seen, captured, optimized, checks, tolerance, steps, target, exporter, size, training
+    )
+    return OnnxProgram(optimized, captured.program, outcome.report(findings, title or seen.title))
+
+
+def check_options(target: str, exporter: str, opset: int | None) -> None:
+    """Check, before any work is done, what is chosen by name or number.
+
+    Raises:
+        UsageError: an unknown target or exporter, or an opset that cannot be written.
+    """
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    seen = _observation(model, seen)
-    steps = steps or Steps()
-    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
-        path = file or Path(folder) / "model.onnx"
-        with steps.step("infer shapes") as made:
-            made(f"{len(seen.calls)} calls, {len(seen.dynamic_names)} dynamic dimensions")
-        convert_by = _with_torch if exporter == "onnx_dynamo" else _converted
-        captured, translated = convert_by(model, seen, opset, steps)
-        with steps.step("optimize") as made:
-            before = len(translated.graph)
-            optimized = optimize(translated, target=target)
-            made(f"{before} → {len(optimized.graph)} nodes")
-        with steps.step("save") as made:
-            io.save(optimized, path)
-            size = sum(f.stat().st_size for f in path.parent.glob(f"{path.name}*"))
-            made(f"{size / 2**20:.1f} MiB")
-        with steps.step("load") as made:
-            session = Session(path)
-            made(f"{len(session.inputs)} inputs")
-        module = model.module() if isinstance(model, ExportedProgram) else model
-        tolerance = tolerance or Tolerance.of(_dtype(module))
-        with steps.step("verify") as made:
-            checks = verify(
-                module,
-                seen,
-                session,
-                tolerance=tolerance,
-                program=captured.program,
-                fixed=captured.sizes,
-            )
-            made(f"{len(checks)} sets of sizes")
-    findings = Findings(
-        seen, captured, optimized, tuple(checks), tolerance, steps, target, exporter, size,
-        module.training,
-    )  # fmt: skip
-    return OnnxProgram(optimized, captured.program, outcome.report(findings, title or seen.title))
+    if opset is not None and opset not in OPSETS:
+        raise UsageError(
+            f"cannot write opset {opset}: choose one from {OPSETS.start} to {OPSETS.stop - 1}"
+        )
+
+
+def _verified(
+    module: torch.nn.Module,
+    seen: Observation,
+    captured: Captured,
+    model: ir.Model,
+    path: Path,
+    tolerance: Tolerance,
+    steps: Steps,
+) -> tuple[int, tuple[Check, ...]]:
+    """Save the model, load it and compare it: bytes written, and one check a set of sizes."""
+    with steps.step("save") as made:
+        io.save(model, path)
+        size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
+        made(bytes_text(size))
+    with steps.step("load") as made:
+        session = Session(path)
+        made(counted(len(session.inputs), "input"))
+    with steps.step("verify") as made:
+        checks = verify(
+            module,
+            seen,
+            session,
+            tolerance=tolerance,
+            program=captured.program,
+            fixed=captured.sizes,
+        )
+        made(f"{counted(len(checks), 'set')} of sizes")
+    return size, tuple(checks)
 
 
 def _converted(
@@ -124,10 +154,10 @@ def _converted(
             captured = Captured(model, None, attempts, find_fixed(model, seen))
         else:
             captured = capture(model, seen)
-        made(f"{len(captured.program.graph.nodes)} FX nodes")
+        made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(captured.program, opset=opset, dims=_dims(seen, captured))
-        made(f"{len(translated.graph)} nodes")
+        made(counted(len(translated.graph), "node"))
     return captured, translated
 
 
@@ -146,7 +176,7 @@ def _with_torch(
             model, args, kwargs, dynamic_shapes=shapes, opset=opset, dims=_dims(seen, None)
         )
         attempts = (Attempt("torch.onnx.export", None),)
-        made(f"{len(translated.graph)} nodes")
+        made(counted(len(translated.graph), "node"))
     return Captured(program, shapes, attempts, find_fixed(program, seen)), translated
 
 

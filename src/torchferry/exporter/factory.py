@@ -138,14 +138,14 @@ def _import_module(name: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     importlib.invalidate_caches()
     try:
-        spec = importlib.util.find_spec(name)
-    except (ModuleNotFoundError, ValueError):
-        spec = None
-    if spec is None:
-        raise UsageError(
-            f"there is no module {name!r}, neither in the current directory nor installed"
-        )
-    module: ModuleType = _guarded(name, lambda: importlib.import_module(name))
+        module: ModuleType = _guarded(name, lambda: importlib.import_module(name))
+    except UsageError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
+            raise UsageError(
+                f"there is no module {name!r}, neither in the current directory nor installed"
+            ) from error
+        raise
     return module
 
 

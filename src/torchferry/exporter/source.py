@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def _load_model(text: str) -> tuple[nn.Module, Any, torch.export.ExportedProgram
         program = load_program(path)
         example = program.example_inputs
         return program.module(), None if example is None else [example], program
-    if path.is_dir():
+    if text and path.is_dir():
         return load_checkpoint(path), None, None
     place = text.rpartition(":")[0]
     if _FACTORY.fullmatch(text) or place.endswith(".py"):
@@ -102,8 +103,10 @@ def _load_model(text: str) -> tuple[nn.Module, Any, torch.export.ExportedProgram
         return model.eval(), sets, None
     if path.is_file():
         raise UsageError(f"{text} is no model that torchferry reads; give {_FORMS}")
+    close = get_close_matches(text, catalogue.names(), n=1)
+    hint = f"did you mean zoo:{close[0]}? Else give" if close else "give"
     raise UsageError(
-        f"there is no file or folder {text!r} (torchferry downloads nothing); give {_FORMS}"
+        f"there is no file or folder {text!r} (torchferry downloads nothing); {hint} {_FORMS}"
     )
 
 

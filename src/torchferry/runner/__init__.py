@@ -1,5 +1,5 @@
 """Run a model on onnxruntime with the nested arguments and outputs of the PyTorch model."""
 
-from torchferry.runner.session import Session
+from torchferry.runner.session import Session, run
 
-__all__ = ["Session"]
+__all__ = ["Session", "run"]

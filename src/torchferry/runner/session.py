@@ -16,7 +16,7 @@ from torchferry.values.signature import SIGNATURE_KEY, Signature
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Session"]
+__all__ = ["Session", "run"]
 
 # By the type onnxruntime prints: torch's dtype and ONNX's element type.
 _TYPES = {
@@ -148,3 +148,20 @@ def _run_error(what: str, error: Exception) -> RunError:
     node = re.search(r"Name:'([^']+)'|[Nn]ode[:(]? ?\(?'?\"?([\w/.:]+)'?\"?\)", text)
     name = next((group for group in node.groups() if group), None) if node else None
     return RunError(f"{what}: {text[:600]}", node=name)
+
+
+def run(path: Path | str, /, *args: Any, **kwargs: Any) -> Any:
+    """Load a model that torchferry wrote and run it once with the original model's arguments.
+
+    For several calls keep a `Session`.
+
+    Args:
+        path: the ``.onnx`` file.
+        args: positional arguments, as for the original model.
+        kwargs: named arguments, as for the original model.
+
+    Raises:
+        UsageError: the file or the arguments do not fit.
+        RunError: onnxruntime failed; names the node.
+    """
+    return Session(path)(*args, **kwargs)

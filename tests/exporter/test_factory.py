@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from torchferry.errors import UsageError
+from torchferry.exporter.factory import find_function, make_inputs, make_model
+
+CODE = """
+import dataclasses
+from torch import nn
+
+@dataclasses.dataclass
+class Config:
+    size: int = 2
+
+model = nn.Linear(3, 3)
+number = 5
+
+def plain(): return nn.Linear(1, Config().size)
+def pair(): return nn.Linear(1, 2), [(1,), (2,)]
+def one_set(): return {"model": nn.Linear(1, 2), "inputs": {"x": 1}, "configuration": None}
+def sets(): return {"model": nn.Linear(1, 2), "inputs": [{"x": 1}, {"x": 2}]}
+def no_sets(): return {"model": nn.Linear(1, 2)}
+def nothing(): return None
+def text(): return "model"
+def with_argument(size): return nn.Linear(1, size)
+def fails():
+    return nn.Linear(1, 2)(3)
+def stops(): raise SystemExit("not today")
+
+def inputs(): return "no model"
+def inputs_of(model): return model
+def inputs_of_model(model=None): return model
+def inputs_of_any(anything): return anything
+def inputs_with_default(count=3): return count
+def inputs_of_two(model, other): return model
+"""
+
+
+@pytest.fixture(autouse=True)
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    before = set(sys.modules)
+    Path("mine.py").write_text(CODE)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("mine", "torchferry_user_", "package", "broken")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("place", ["mine", "mine.py", "./mine.py"])
+def test_a_factory_of_the_current_folder(place: str) -> None:
+    model, sets = make_model(f"{place}:plain")
+    assert isinstance(model, nn.Linear)
+    assert sets is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pair", [(1,), (2,)]),
+        ("one_set", [{"x": 1}]),
+        ("sets", [{"x": 1}, {"x": 2}]),
+        ("no_sets", None),
+        ("model", None),
+    ],
+)
+def test_a_factory_may_answer_in_several_ways(name: str, expected: Any) -> None:
+    model, sets = make_model(f"mine:{name}")
+    assert isinstance(model, nn.Linear)
+    assert sets == expected
+
+
+def test_a_class_is_a_factory() -> None:
+    Path("mine.py").write_text("from torch import nn\nclass Mine(nn.Module): pass\n")
+    assert type(make_model("mine:Mine")[0]).__name__ == "Mine"
+
+
+def test_a_module_in_a_package_and_one_that_imports_its_neighbour(user_folder: Path) -> None:
+    (user_folder / "package").mkdir()
+    (user_folder / "package" / "__init__.py").write_text("")
+    (user_folder / "package" / "inner.py").write_text("from mine import plain\n")
+    (user_folder / "package" / "beside.py").write_text("def make(): return 1\n")
+    (user_folder / "package" / "entry.py").write_text("import beside\nmake = beside.make\n")
+    assert callable(find_function("package.inner:plain"))
+    assert find_function("package/entry.py:make")() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mine:pare", "mine has no 'pare'; did you mean pair"),
+        ("mine:xyzzy", "mine has no 'xyzzy'; is it spelt right?"),
+        ("absent:make", "there is no module 'absent'"),
+        ("absent.inner:make", "there is no module 'absent.inner'"),
+        ("mine.inner:make", "there is no module 'mine.inner'"),
+        ("absent.py:make", "there is no file absent.py"),
+        ("mine.py:", "names no function: write mine.py:function"),
+        ("mine.py", "names no function: write mine.py:function"),
+        ("mine:number", "mine:number is an int; expected a function"),
+        ("mine:nothing", "mine:nothing returned None; expected a torch.nn.Module"),
+        ("mine:text", "mine:text returned a str; expected"),
+        ("mine:with_argument", r"mine:with_argument takes \(size\).*with no arguments"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        make_model(text)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_factory_that_raises_shows_what_and_where(user_folder: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        make_model("mine:fails")
+    line = CODE.splitlines().index("    return nn.Linear(1, 2)(3)") + 1
+    first, place = str(raised.value).splitlines()
+    assert first.startswith("mine:fails raised TypeError: linear()")
+    assert place == f"  at {user_folder / 'mine.py'}:{line}"
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_a_factory_that_exits_does_not_end_the_program() -> None:
+    with pytest.raises(UsageError, match="mine:stops raised SystemExit: not today"):
+        make_model("mine:stops")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "line"),
+    [
+        ("x = 1\nx = = 2\n", "SyntaxError", 2),
+        ("\n\nimport no_such_module_anywhere\n", "ModuleNotFoundError", 3),
+        ("1 / 0\n", "ZeroDivisionError", 1),
+    ],
+)
+@pytest.mark.parametrize("place", ["broken", "broken.py"])
+def test_a_file_that_fails_to_import_shows_where(
+    user_folder: Path, code: str, error: str, line: int, place: str
+) -> None:
+    (user_folder / "broken.py").write_text(code)
+    with pytest.raises(UsageError, match=f"raised {error}: ") as raised:
+        make_model(f"{place}:make")
+    assert str(raised.value).endswith(f"broken.py:{line}")
+
+
+def test_a_package_that_fails_is_not_taken_for_a_missing_one(user_folder: Path) -> None:
+    (user_folder / "package").mkdir()
+    (user_folder / "package" / "inner.py").write_text(CODE)
+    for code, error in (("1 / 0", "ZeroDivisionError"), ("import absent", "ModuleNotFoundError")):
+        (user_folder / "package" / "__init__.py").write_text(code)
+        with pytest.raises(UsageError, match=rf"package\.inner raised {error}"):
+            make_model("package.inner:plain")
+
+
+@pytest.mark.parametrize(
+    ("name", "takes_model"),
+    [
+        ("inputs", False),
+        ("inputs_of", True),
+        ("inputs_of_model", True),
+        ("inputs_of_any", True),
+        ("inputs_with_default", False),
+    ],
+)
+def test_a_function_of_inputs_gets_the_model_when_it_takes_one(
+    name: str, takes_model: bool
+) -> None:
+    model = nn.Linear(1, 1)
+    assert (make_inputs(f"mine.py:{name}", model) is model) == takes_model
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mine:inputs", r"--inputs takes FILE\.py:function, and was given 'mine:inputs'"),
+        ("mine.py", r"--inputs takes FILE\.py:function"),
+        ("absent.py:inputs", "there is no file absent.py"),
+        ("mine.py:input", "mine.py has no 'input'; did you mean inputs"),
+        ("mine.py:number", "--inputs mine.py:number is an int and no function"),
+        ("mine.py:inputs_of_two", r"takes \(model, other\).*1 argument, the model"),
+        ("mine.py:fails", "mine.py:fails raised TypeError"),
+    ],
+)
+def test_inputs_that_cannot_be_had_are_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_inputs(text, nn.Linear(1, 1))
