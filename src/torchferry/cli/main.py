@@ -10,19 +10,17 @@ import functools
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from torchferry.cli.commands.export import export
 from torchferry.config import read_config
-from torchferry.errors import FerryError
+from torchferry.errors import FerryError, UsageError
 from torchferry.report.model import Report
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["app", "main"]
 
@@ -34,6 +32,8 @@ _REPORT_OPTIONS = {
         Path | None, typer.Option(metavar="FILE", help="Also write the report as JSON to FILE.")
     ],
 }
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="torchferry",
@@ -67,11 +67,12 @@ def _reporting(command: Callable[..., Report]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, html: Path | None = None, json: Path | None = None, **kwargs: Any) -> None:
+        for file in (html, json):
+            if file is not None:
+                _check_file(file, made=kwargs.get("out"))
         report = command(*args, **kwargs)
+        _show(report)
         _write(report, html, json)
-        from torchferry.report import text
-
-        text.render(report, _console())
         if not report.ok:
             raise typer.Exit(1)
 
@@ -81,10 +82,37 @@ def _reporting(command: Callable[..., Report]) -> Callable[..., None]:
         for name, kind in _REPORT_OPTIONS.items()
     ]
     parameters = [*signature.parameters.values(), *options]
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # typer reads options here
+    # Typer reads the options here.
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=parameters, return_annotation=None
     )
     return run
+
+
+def _check_file(file: Path, *, made: Path | None) -> None:
+    """Refuse a file for the report before the work is done; the command makes the folder ``made``.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    folder = file.parent
+    if file.is_dir():
+        raise UsageError(f"cannot write {file}: it is a folder; give a file")
+    if folder != made and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(f"cannot write {file}: {folder} is no folder that can be written to")
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+
+    from torchferry.report import text
+
+    try:
+        text.render(report, Console(no_color=read_config().no_color or None, highlight=False))
+    except SystemExit:
+        # Rich's way to say that the reader of a pipe (head, less) has enough. It has closed
+        # stdout; the report's verdict stays the exit code.
+        return
 
 
 def _write(report: Report, html: Path | None, json: Path | None) -> None:
@@ -98,12 +126,6 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
         data.dump(report, json)
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(no_color=read_config().no_color or None, highlight=False, soft_wrap=False)
-
-
 app.command()(_reporting(export))
 
 
@@ -113,29 +135,32 @@ def main() -> NoReturn:
         code = app(standalone_mode=False) or 0
     except FerryError as error:
         code = _complain(str(error), error.exit_code)
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) has enough: no complaint, and no second one at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141  # what a shell reports for SIGPIPE
-    except KeyboardInterrupt:
-        code = _complain("interrupted; nothing was written", 130)
-    except typer.Exit as stop:
-        code = stop.exit_code
-    except typer.Abort:
-        code = 130
-    except Exception as error:
-        # Click's own usage errors know how to show themselves; anything else is a bug of ours.
-        if not hasattr(error, "show"):
-            raise
-        error.show()
-        code = 2
-    sys.exit(code if isinstance(code, int) else 0)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (the driver's wrapper, so that 1 means one thing)
+        code = _unexpected(error)
+    if code == _INTERRUPTED:  # Typer turns Ctrl-C into the code
+        print("torchferry: interrupted; what was not finished was removed", file=sys.stderr)
+    sys.exit(code)
 
 
 def _complain(message: str, code: int) -> int:
     if read_config().debug:
-        import traceback
-
         traceback.print_exc()
     print(f"torchferry: {message}", file=sys.stderr)
     return code
+
+
+def _unexpected(error: Exception) -> int:
+    """Show a usage error that Typer found, or a fault of torchferry's own."""
+    show = getattr(error, "show", None)
+    if show is not None:
+        show()
+        return UsageError.exit_code
+    traceback.print_exc()
+    print(
+        f"torchferry: {type(error).__name__}, which is a fault in torchferry and not in your "
+        "input; please report it with the lines above",
+        file=sys.stderr,
+    )
+    return FerryError.exit_code

@@ -10,8 +10,8 @@ from torch.export import ExportedProgram
 from torchferry.dims import Dim, Size, names_in, parse_size, solve_renaming, substitute
 from torchferry.errors import ConversionError
 from torchferry.observer import conventional_name
-from torchferry.observer.naming import unaliased
-from torchferry.observer.tree import program_inputs
+from torchferry.observer.naming import input_name, unaliased
+from torchferry.observer.tree import leaves_of, program_inputs
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["name_dimensions", "rename_dimensions"]
@@ -46,38 +46,61 @@ def rename_dimensions(
             value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape])
 
 
-def name_dimensions(program: ExportedProgram) -> dict[tuple[Path, int], Size]:
-    """Conventional names for the dynamic input dimensions of a program: size by (path, axis)."""
-    named: dict[tuple[Path, int], Size] = {}
-    known: dict[Size, Size] = {}
-    for path, node in program_inputs(program):
-        shape = node.meta["val"].shape
+def name_dimensions(program: ExportedProgram) -> dict[tuple[str, int], Size]:
+    """Conventional names for the dynamic input dimensions of a program.
+
+    torch.export keeps no names. Two dimensions with the same conventional name and the same size
+    in the example inputs are taken for one; a mask as long as past and sequence together is their
+    sum. This only names them: the program itself says what it accepts.
+
+    Returns:
+        Size by (name of the input, axis).
+    """
+    named: dict[tuple[str, int], Size] = {}
+    by_symbol: dict[Size, Size] = {}
+    examples: dict[Size, int] = {}
+    ordered = sorted(program_inputs(program), key=lambda item: "mask" in item[1].name)
+    for path, node in ordered:
+        shape, example = node.meta["val"].shape, leaves_of(*program.example_inputs)[path].shape
+        known_path = (node.name,) if isinstance(path[0], int) else path
         for axis, torch_size in enumerate(shape):
             found = parse_size(str(torch_size))
-            if isinstance(found, Dim):
-                if found not in known:
-                    known[found] = _fresh(path, axis, len(shape), set(known.values()))
-                named[path, axis] = known[found]
+            if isinstance(found, int):
+                continue
+            if found not in by_symbol:
+                usual = conventional_name(unaliased(known_path), axis, len(shape))
+                by_symbol[found] = _named(usual, known_path, axis, example[axis], examples)
+                examples.setdefault(by_symbol[found], example[axis])
+            named[input_name(known_path), axis] = by_symbol[found]
     return named
+
+
+def _named(
+    usual: str | None, path: Path, axis: int, example: int, examples: Mapping[Size, int]
+) -> Size:
+    """The usual name, unless it is taken by another size; else a sum of two known sizes."""
+    if usual is not None and examples.get(Dim.of(usual), example) == example:
+        return Dim.of(usual)
+    known = [size for size in examples if isinstance(size, Dim) and size.name]
+    sums = [
+        a + b
+        for i, a in enumerate(known)
+        for b in known[i + 1 :]
+        if examples[a] + examples[b] == example and usual is not None
+    ]
+    return sums[0] if len(sums) == 1 else Dim.of(f"{'_'.join(map(str, path))}_dim_{axis}")
 
 
 def _known_axes(
     program: ExportedProgram, wanted: Mapping[tuple[Path, int], Size]
 ) -> Iterator[tuple[str, Size, Size]]:
     usual = {} if wanted else name_dimensions(program)
-    wanted = {**{(unaliased(path), axis): s for (path, axis), s in usual.items()}, **wanted}
     for path, node in program_inputs(program):
         for axis, torch_size in enumerate(node.meta["val"].shape):
-            size = wanted.get((unaliased(path), axis))
+            name = node.name if isinstance(path[0], int) else input_name(path)
+            size = wanted.get((unaliased(path), axis), usual.get((name, axis)))
             if size is not None:
                 yield f"{path_text(path)} axis {axis}", parse_size(str(torch_size)), size
-
-
-def _fresh(path: Path, axis: int, rank: int, taken: set[Size]) -> Size:
-    name = conventional_name(unaliased(path), axis, rank)
-    if name is None or Dim.of(name) in taken:
-        name = f"{'_'.join(map(str, path))}_dim_{axis}"
-    return Dim.of(name)
 
 
 def _renamed(dim: int | ir.SymbolicDim, names: dict[str, Size]) -> int | ir.SymbolicDim:

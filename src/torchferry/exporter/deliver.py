@@ -5,19 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from torchferry.exporter.export import Exporter, export
+from torchferry.exporter.export import Exporter, check_options, export
+from torchferry.exporter.factory import call
 from torchferry.exporter.folder import check_target, publish
 from torchferry.exporter.source import Source, load_source
-from torchferry.exporter.steps import Steps
+from torchferry.exporter.steps import Steps, counted
 from torchferry.observer import Observation, observe
 from torchferry.optimizer import Target
 from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
 
 __all__ = ["deliver"]
 
@@ -43,10 +46,8 @@ def deliver(
         model: what `load_source` accepts.
         out: the folder to write.
         inputs: ``FILE.py:function`` that gives the input sets.
-        target: see `export`.
-        opset: see `export`.
+        target, opset, exporter: see `export`.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
-        exporter: see `export`.
         replace: whether an earlier export in ``out`` may be replaced.
         progress: called with the name of each step as it begins.
 
@@ -55,50 +56,51 @@ def deliver(
         CaptureError, ConversionError, RunError: see `export`.
     """
     failed = out.with_name(f"{out.name}.failed")
+    check_options(target, exporter, opset)
     check_target(out, replace=replace)
     check_target(failed, replace=True)
     steps = Steps(progress)
     with steps.step("load model") as made:
         source = load_source(model, inputs=inputs, dtype=dtype)
-        count = sum(p.numel() for p in source.model.parameters())
-        made(f"{count / 1e6:.1f} M parameters")
+        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
     with steps.step("observe") as made:
         seen = _observed(source)
-        made(f"{len(seen.calls)} calls")
+        made(counted(len(seen.calls), "call"))
     with publish(out, replace=replace) as staging:
         program = export(
-            source.program or source.model,
-            seen,
-            target=target,
-            opset=opset,
-            exporter=exporter,
-            title=source.title,
-            steps=steps,
-            file=staging.folder / "model.onnx",
-        )
-        report = program.report or Report("export", ok=False, verdict="no report")
+            source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
+            title=source.title, steps=steps, file=staging.folder / "model.onnx",
+        )  # fmt: skip
+        report = _with_next_steps(program.report, out, failed)
         if not report.ok:
             staging.target = staging.target.with_name(failed.name)
-        report = changed(report, next_steps=_next_steps(report, out if report.ok else failed))
         html.dump(report, staging.folder / "report.html")
     return report
 
 
 def _observed(source: Source) -> Observation:
-    """Run the model on every input set."""
+    """Run the model on every input set.
+
+    Raises:
+        UsageError: it raises; says on which input set and where.
+    """
+    count = len(source.input_sets)
     with observe(source.model) as seen, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for args, kwargs in source.input_sets:
+        for number, (args, kwargs) in enumerate(source.input_sets, 1):
+            given = string_type((args, kwargs), with_shape=True)
             copied_args, copied_kwargs = clone((args, kwargs))
-            source.model(*copied_args, **copied_kwargs)
+            run = partial(source.model.__call__, *copied_args, **copied_kwargs)
+            call(f"{source.title}, run on input set {number} of {count}, {given},", run)
     return seen
 
 
-def _next_steps(report: Report, folder: Path) -> tuple[str, ...]:
-    look = f"look at {folder / 'report.html'}"
-    if report.ok:
-        return (
-            look,
-            f'call it: torchferry.load("{folder}")(...) takes the model\'s own arguments',
-        )
-    return (look, f"the model that failed is kept in {folder}; nothing else was written")
+def _with_next_steps(report: Report | None, out: Path, failed: Path) -> Report:
+    report = report or Report("export", ok=False, verdict="no report")
+    folder = out if report.ok else failed
+    then = (
+        f'call it: torchferry.load("{folder}")(...) takes the model\'s own arguments'
+        if report.ok
+        else f"the model that failed is kept in {folder}; {out} was not touched"
+    )
+    return changed(report, next_steps=(f"look at {folder / 'report.html'}", then))

@@ -68,7 +68,7 @@ def _check(
     elif failed:
         status = "failed"
     elif len(agreed) < 2:
-        status, note = "unverified", note or "no other size could be tried"
+        status = "unverified"
     return DimensionCheck(name, _shortened(places), status, agreed, failed, note)
 
 
@@ -78,7 +78,7 @@ def _is_culprit(name: str, failing: Check, ran: Sequence[Check]) -> bool:
     It cannot when another dimension alone explains it: one at a size where no check passed, while
     this one's size did pass elsewhere or was never tried without the other.
     """
-    if failing.ok:
+    if not failing.failed:
         return False
     passed = [check for check in ran if check.ok]
     others = {other for other in failing.sizes if other != name}

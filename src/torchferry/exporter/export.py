@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +23,9 @@ from torchferry.exporter import outcome
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
-from torchferry.exporter.verify import Check, Tolerance, verify
+from torchferry.exporter.verify import Tolerance, verify
 from torchferry.graph import io
 from torchferry.observer import Observation
-from torchferry.observer.naming import input_name
 from torchferry.optimizer import TARGETS, Target, optimize
 from torchferry.runner import Session
 from torchferry.values.flatten import Path as ValuePath
@@ -34,6 +34,8 @@ __all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
 
 Exporter = Literal["to_onnx", "onnx_dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("to_onnx", "onnx_dynamo")
+
+_AS_GIVEN = inspect.signature(lambda *args, **kwargs: None)
 
 InputSets = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -75,28 +77,12 @@ def export(
         RunError: onnxruntime cannot load the model.
     """
     check_options(target, exporter, opset)
-    seen = _observation(model, seen)
-    steps = steps or Steps()
-    with steps.step("infer shapes") as made:
-        made(counted(len(seen.dynamic_names), "dynamic dimension"))
-    convert_by = _with_torch if exporter == "onnx_dynamo" else _converted
-    captured, translated = convert_by(model, seen, opset, steps)
-    with steps.step("optimize") as made:
-        before = len(translated.graph)
-        optimized = optimize(translated, target=target)
-        made(f"{before} → {counted(len(optimized.graph), 'node')}")
-    module = model.module() if isinstance(model, ExportedProgram) else model
-    tolerance = tolerance or Tolerance.of(_dtype(module))
+    plan = _Plan(target, opset, exporter, tolerance, steps or Steps())
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
-        size, checks = _verified(
-            module, seen, captured, optimized, file or Path(folder) / "model.onnx", tolerance, steps
-        )
-    # A program's module says that it trains whatever the model did.
-    training = module.training and not isinstance(model, ExportedProgram)
-    findings = Findings(
-        seen, captured, optimized, checks, tolerance, steps, target, exporter, size, training
-    )
-    return OnnxProgram(optimized, captured.program, outcome.report(findings, title or seen.title))
+        path = file or Path(folder) / "model.onnx"
+        found = _walk(model, _observation(model, seen), plan, path)
+    report = outcome.report(found, title or found.seen.title)
+    return OnnxProgram(found.model, found.captured.program, report)
 
 
 def check_options(target: str, exporter: str, opset: int | None) -> None:
@@ -114,18 +100,33 @@ def check_options(target: str, exporter: str, opset: int | None) -> None:
         )
 
 
-def _verified(
-    module: torch.nn.Module,
-    seen: Observation,
-    captured: Captured,
-    model: ir.Model,
-    path: Path,
-    tolerance: Tolerance,
-    steps: Steps,
-) -> tuple[int, tuple[Check, ...]]:
-    """Save the model, load it and compare it: bytes written, and one check a set of sizes."""
+@dataclass(frozen=True)
+class _Plan:
+    """What the caller chose."""
+
+    target: Target
+    opset: int | None
+    exporter: Exporter
+    tolerance: Tolerance | None
+    steps: Steps
+
+
+def _walk(
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan, path: Path
+) -> Findings:
+    steps = plan.steps
+    module = model.module() if isinstance(model, ExportedProgram) else model
+    tolerance = plan.tolerance or Tolerance.of(_dtype(module))
+    with steps.step("infer shapes") as made:
+        made(counted(len(seen.dynamic_names), "dynamic dimension"))
+    convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
+    captured, translated = convert_by(model, seen, plan.opset, steps)
+    with steps.step("optimize") as made:
+        before = len(translated.graph)
+        optimized = optimize(translated, target=plan.target)
+        made(f"{before} → {counted(len(optimized.graph), 'node')}")
     with steps.step("save") as made:
-        io.save(model, path)
+        io.save(optimized, path)
         size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
         made(bytes_text(size))
     with steps.step("load") as made:
@@ -141,7 +142,12 @@ def _verified(
             fixed=captured.sizes,
         )
         made(f"{counted(len(checks), 'set')} of sizes")
-    return size, tuple(checks)
+    # A program's module says that it trains whatever the model did.
+    training = module.training and not isinstance(model, ExportedProgram)
+    return Findings(
+        seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
+        size, training,
+    )  # fmt: skip
 
 
 def _converted(
@@ -198,9 +204,12 @@ def _observation(
         module = model.module() if isinstance(model, ExportedProgram) else model
         seen = Observation.from_inputs(module, list(seen))
     if isinstance(model, ExportedProgram):
-        names = name_dimensions(model)
-        named = {(input_name(path), axis): size for (path, axis), size in names.items()}
-        seen = replace(seen, named=named)
+        # A program takes its arguments as they were exported, by position or by name; how its
+        # dimensions hang together is known from several calls, or guessed from one.
+        positional = tuple(inspect.signature(model.module().forward).parameters)
+        seen = replace(seen, signature=_AS_GIVEN, positional=positional)
+        if len(seen.calls) == 1:
+            seen = replace(seen, named=name_dimensions(model))
     elif len(seen.calls) == 1:
         raise UsageError(
             f"one call of {seen.title} cannot tell which dimensions are dynamic: "

@@ -8,6 +8,7 @@ from typing import Any
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.steps import counted
 from torchferry.exporter.tables import sizes_text
 from torchferry.exporter.verify import Check, Compared
 from torchferry.report.model import Report, Section
@@ -16,27 +17,20 @@ __all__ = ["report"]
 
 
 def report(found: Findings, title: str) -> Report:
-    """The report of a finished found.
+    """The report of a finished export.
 
-    ``ok`` means: every output agreed at every size both sides accept, no dimension was fixed, and
-    each dynamic dimension was verified at two sizes at least.
+    ``ok`` means: every output that is not random agreed at every size both sides accept, and there
+    is one; no dimension was fixed; each dynamic dimension was verified at two sizes at least.
     """
     dimensions = check_dimensions(found.seen, found.captured.fixed, found.checks)
     problems = list(_problems(found, dimensions))
-    compared = [o for check in found.checks for o in check.outputs]
-    ran = sum(bool(check.outputs) for check in found.checks)
     attempts = found.captured.attempts
-    worst = max((o.difference.abs for o in compared if o.verdict != "random"), default=0.0)
-    verdict = (
-        f"{title}: {len({o.name for o in compared})} outputs equal PyTorch's at {ran} sets of "
-        f"sizes, max abs {worst:.2g}"
-        if not problems
-        else f"{len(problems)} problem{'s' * (len(problems) > 1)} with {title}"
-    )
     return Report(
         title=f"export {title}",
         ok=not problems,
-        verdict=verdict,
+        verdict=f"{counted(len(problems), 'problem')} with {title}"
+        if problems
+        else f"{title}: {_success(found)}",
         problems=tuple(problems),
         sections=(
             Section("Dynamic dimensions", (tables.dimension_table(dimensions),)),
@@ -54,10 +48,27 @@ def report(found: Findings, title: str) -> Report:
     )
 
 
+def _success(found: Findings) -> str:
+    """What agreed, and what could not be compared, in one sentence."""
+    outputs = [o for check in found.checks for o in check.outputs]
+    random = dict.fromkeys(o.name for o in outputs if o.verdict == "random")
+    equal = {o.name for o in outputs} - random.keys()
+    sets = sum(bool(check.outputs) for check in found.checks)
+    worst = max(o.difference.abs for o in outputs if o.verdict == "ok")
+    return (
+        f"{counted(len(equal), 'output')} equal{'s' * (len(equal) == 1)} PyTorch's at "
+        f"{counted(sets, 'set')} of sizes, max abs {worst:.2g}"
+        + (f"; not compared, being random: {', '.join(random)}" if random else "")
+    )
+
+
 def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str]:
     """One sentence a fault: what, where, what to do."""
-    if found.training and any(o.verdict != "ok" for c in found.checks for o in c.outputs):
+    verdicts = {o.verdict for check in found.checks for o in check.outputs}
+    if found.training and verdicts - {"ok"}:
         yield "the model is in training mode, where dropout is random: call model.eval() first"
+    if not any(check.ok or check.failed for check in found.checks):
+        yield f"nothing could be compared: {_why_not(found)}"
     for fixed in found.captured.fixed:
         yield (
             f"{fixed}. Keep sizes symbolic there: use x.shape[i] without int(), "
@@ -65,10 +76,17 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
         )
     for dimension in dimensions:
         if dimension.status == "unverified":
+            at = f"at size {dimension.agreed[0]} only" if dimension.agreed else "at no size"
+            note = f" ({dimension.note})" if dimension.note else ""
             yield (
-                f"dimension {dimension.name} was verified at one size only ({dimension.note}): "
-                "give input sets in which it differs"
+                f"dimension {dimension.name} was verified {at}{note}: give input sets of other "
+                "sizes that the model takes"
             )
+    yield from _faults(found)
+
+
+def _faults(found: Findings) -> Iterator[str]:
+    """What onnxruntime got wrong: one sentence an output or error, with the sizes."""
     faults: dict[tuple[str, str], list[Check]] = {}
     for check in found.checks:
         if any(check.sizes.get(n) != size for n, size in found.captured.sizes.items()):
@@ -90,6 +108,15 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
             f"output {what} differs from PyTorch at {where}{more}: {_difference(worst)}"
             + "".join(f"; {check.blame}" for check in checks[:1] if check.blame)
         )
+
+
+def _why_not(found: Findings) -> str:
+    refused = next((c.refused for c in found.checks if c.refused is not None), None)
+    if any(check.outputs for check in found.checks):
+        return "every output is random; return what is computed before the random part too"
+    if refused is not None:
+        return f"PyTorch itself refuses all sizes, with {refused}"
+    return "the model returns no tensor; return what is to be computed"
 
 
 def _difference(output: Compared) -> str:
@@ -114,6 +141,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
                 "inputs": "made" if check.made else "recorded",
                 "refused": check.refused,
                 "error": check.error,
+                "blame": check.blame,
                 "outputs": [
                     {"name": o.name, "verdict": o.verdict, "abs": o.difference.abs,
                      "rel": o.difference.rel, "nan": o.difference.dnan,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from dataclasses import dataclass, field
+import weakref
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,6 @@ class OnnxProgram:
     program: ExportedProgram | None = None
     report: Report | None = None
     path: Path | None = None
-    _folder: Any = field(default=None, repr=False)
 
     def save(self, path: Path | str) -> Path:
         """Write the model, with its weights beside it in ``NAME.onnx_data``.
@@ -64,12 +65,13 @@ class OnnxProgram:
         Raises:
             RunError: onnxruntime cannot load the model.
         """
-        if self.path is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="torchferry-")
-            temporary = Path(self._folder.name) / "model.onnx"
-            io.save(self.model, temporary)
-            return Session(temporary)
-        return Session(self.path)
+        if self.path is not None:
+            return Session(self.path)
+        folder = tempfile.mkdtemp(prefix="torchferry-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        temporary = Path(folder) / "model.onnx"
+        io.save(self.model, temporary)
+        return Session(temporary)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run onnxruntime with the original model's arguments.

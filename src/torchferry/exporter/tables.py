@@ -8,6 +8,7 @@ from collections import Counter
 
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.steps import bytes_text, counted
 from torchferry.exporter.verify import Check, Compared
 from torchferry.report.model import Bars, Cell, Facts, Table, Tone
 
@@ -38,21 +39,20 @@ def sizes_text(check: Check) -> str:
 
 
 def dimension_table(dimensions: list[DimensionCheck]) -> Table:
-    """At which sizes each dynamic dimension was verified."""
+    """At which sizes each dynamic dimension was verified; without columns that are all blank."""
     tones: dict[str, Tone] = {"verified": "good", "unverified": "warn"}
+    columns: dict[str, list[Cell | str]] = {
+        "dimension": [d.name for d in dimensions],
+        "verdict": [Cell(d.status, tones.get(d.status, "bad")) for d in dimensions],
+        "sizes that agree": [", ".join(map(str, d.agreed)) for d in dimensions],
+        "sizes that do not": [", ".join(map(str, d.failed)) for d in dimensions],
+        "where": [", ".join(d.places) for d in dimensions],
+        "note": [d.note for d in dimensions],
+    }
+    told = {name: cells for name, cells in columns.items() if any(cells) or not dimensions}
     return Table(
-        ("dimension", "where", "verdict", "sizes that agree", "sizes that do not", "note"),
-        tuple(
-            (
-                d.name,
-                ", ".join(d.places),
-                Cell(d.status, tones.get(d.status, "bad")),
-                ", ".join(map(str, d.agreed)),
-                ", ".join(map(str, d.failed)),
-                d.note,
-            )
-            for d in dimensions
-        ),
+        tuple(told),
+        tuple(zip(*told.values(), strict=True)),
         note="" if dimensions else "No dimension is dynamic: the model takes the sizes seen only.",
     )
 
@@ -71,17 +71,18 @@ def output_table(found: Findings) -> Table:
             (name, len(pairs), difference.abs, difference.rel, sizes_text(check), _verdict(worst))
         )
     rows.sort(key=lambda row: (row[5].tone == "good", -row[2]))
-    hidden = rows[_MANY:] if len(rows) > _MANY else []
+    shown = max(_MANY, sum(row[5].tone != "good" for row in rows))
+    atol, rtol = found.tolerance.atol, found.tolerance.rtol
     note = (
-        f"Tolerance: {found.tolerance.atol:g} for an output of order 1, and "
-        f"{found.tolerance.rtol:g} of its largest value more for its rounding."
+        f"ok: max abs ≤ {atol:g} min(1, s) + {rtol:g} s, where s is the largest value PyTorch "
+        "gives there, 0.01 at least."
     )
-    if hidden and hidden[0][5].tone == "good":
-        note = f"… and {len(hidden)} more outputs, all ok, none worse. {note}"
-        rows = rows[:_MANY]
+    if len(rows) > shown:
+        more = counted(len(rows) - shown, "more output")
+        note = f"… and {more}, all ok, none worse. {note}"
     return Table(
-        ("output", "sizes", "max abs", "max rel", "worst at", "verdict"),
-        tuple((n, s, _figure(a), _figure(r), at, v) for n, s, a, r, at, v in rows),
+        ("output", "sets", "max abs", "max rel", "worst at", "verdict"),
+        tuple((n, s, _figure(a), _figure(r), at, v) for n, s, a, r, at, v in rows[:shown]),
         note=note,
     )
 
@@ -132,7 +133,7 @@ def _verdict(output: Compared) -> Cell:
 
 def input_table(found: Findings) -> Table:
     """Every axis of every input, and why it is dynamic or static."""
-    rows: list[tuple[Cell | str | int | float, ...]] = []
+    rows: list[Row] = []
     for argument in found.seen.arguments:
         if argument.dtype is None:
             rows.append((argument.name, "constant", "", "", repr(argument.value)))
@@ -149,7 +150,7 @@ def step_table(found: Findings) -> Table:
     return Table(
         ("step", "seconds", "peak memory MiB", "made"),
         tuple(
-            (s.name, round(s.seconds, 2), round(s.peak_bytes / 2**20), s.size)
+            (s.name, f"{s.seconds:.2f}", round(s.peak_bytes / 2**20), s.size)
             for s in found.steps.done
         ),
     )
@@ -174,8 +175,8 @@ def model_blocks(found: Findings) -> tuple[Facts | Bars, ...]:
     )
     pairs = (
         ("nodes", str(len(model.graph))),
-        ("weights", f"{len(model.graph.initializers)} tensors"),
-        ("size on disk", f"{found.bytes_written / 2**20:.1f} MiB"),
+        ("weights", counted(len(model.graph.initializers), "tensor")),
+        ("size on disk", bytes_text(found.bytes_written)),
         ("target", found.target),
         ("operator sets", opsets),
         ("IR version", str(model.ir_version)),

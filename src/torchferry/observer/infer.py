@@ -45,6 +45,7 @@ class Argument:
         axes: one a dimension; empty for a constant.
         value: of a constant.
         optional: absent in some of the calls.
+        label: the parameter's name, where ``path`` starts with a position.
     """
 
     path: Path
@@ -52,11 +53,12 @@ class Argument:
     axes: tuple[Axis, ...] = ()
     value: Any = None
     optional: bool = False
+    label: str = ""
 
     @property
     def name(self) -> str:
         """What the graph input is called: ``past_key_values.0.key``."""
-        return input_name(self.path)
+        return input_name((self.label, *self.path[1:]) if self.label else self.path)
 
     @property
     def cached(self) -> bool:

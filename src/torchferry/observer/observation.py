@@ -60,6 +60,7 @@ class Observation:
     title: str
     calls: list[Call] = field(default_factory=list)
     named: Mapping[tuple[str, int], Size] = field(default_factory=dict)
+    positional: tuple[str, ...] = ()
 
     def normalized(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call with every argument moved to its name, in the order of the signature.
@@ -107,6 +108,9 @@ class Observation:
         return tuple(self._with_names_given(argument) for argument in found)
 
     def _with_names_given(self, argument: Argument) -> Argument:
+        first = argument.path[0]
+        if isinstance(first, int) and first < len(self.positional):
+            argument = replace(argument, label=self.positional[first])
         axes = [
             replace(axis, size=self.named[key], reason="given")
             if (key := (argument.name, axis.index)) in self.named

@@ -12,13 +12,14 @@ what is installed, and the program runs when it is called, as any model does.
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import logging
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,20 @@ def _check(archive: PT2ArchiveReader, path: Path) -> AbstractContextManager[Any]
             program = archive.read_bytes(name)
             for expression in _expressions(json.loads(program)):
                 _check_expression(expression, path)
-            if b"transformers.cache_utils." in program:  # among its arguments
-                _ = import_transformers(str(path)).cache_utils  # transformers imports it lazily
-                register_pytrees()
+            _register_classes(program.decode(), path)
     inputs = [archive.read_bytes(n) for n in names if n.startswith(layout.SAMPLE_INPUTS_DIR)]
     return _check_example_inputs([data for data in inputs if data], path)
+
+
+def _register_classes(program: str, path: Path) -> None:
+    """Import transformers' modules that the program names: their outputs register themselves."""
+    modules = sorted(set(re.findall(r"\b(transformers(?:\.\w+)+)\.[A-Z]\w*", program)))
+    if modules:
+        import_transformers(str(path))
+        for module in modules:
+            with suppress(ImportError):  # then the class is missing, which torch says by name
+                importlib.import_module(module)
+        register_pytrees()
 
 
 def _check_payload(archive: PT2ArchiveReader, name: str, path: Path) -> None:

@@ -29,36 +29,44 @@ class _Dtype(StrEnum):
     bf16 = "bf16"
 
 
+_ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
+    ),
+]
+_InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:function",
+        help="A function that returns two or more sets of inputs: tuples, dicts or both.",
+    ),
+]
+_TargetOption = Annotated[
+    _Target, typer.Option(help="Standard operators, or onnxruntime's fused ones too.")
+]
+_OpsetOption = Annotated[
+    int | None, typer.Option(metavar="N", help="ONNX operator set.  [default: 20]")
+]
+_DtypeOption = Annotated[
+    _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
+]
+_ExporterOption = Annotated[
+    _Exporter, typer.Option(help="Ours, or torch.onnx.export as it stands.")
+]
+
+
 def export(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
-        ),
-    ],
+    model: _ModelArgument,
     out: Annotated[
         Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")
     ],
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:function",
-            help="A function that returns two or more sets of inputs: tuples, dicts or both.",
-        ),
-    ] = None,
-    target: Annotated[
-        _Target, typer.Option(help="Standard operators, or onnxruntime's fused ones too.")
-    ] = _Target.onnx,
-    opset: Annotated[
-        int | None, typer.Option(metavar="N", help="ONNX operator set.  [default: 20]")
-    ] = None,
-    dtype: Annotated[
-        _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
-    ] = None,
-    exporter: Annotated[
-        _Exporter, typer.Option(help="Ours, or torch.onnx.export as it stands.")
-    ] = _Exporter.to_onnx,
+    inputs: _InputsOption = None,
+    target: _TargetOption = _Target.onnx,
+    opset: _OpsetOption = None,
+    dtype: _DtypeOption = None,
+    exporter: _ExporterOption = _Exporter.to_onnx,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
