@@ -46,8 +46,10 @@ def deliver(
         model: what `load_source` accepts.
         out: the folder to write.
         inputs: ``FILE.py:function`` that gives the input sets.
-        target, opset, exporter: see `export`.
+        target: see `export`.
+        opset: see `export`.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
+        exporter: see `export`.
         replace: whether an earlier export in ``out`` may be replaced.
         progress: called with the name of each step as it begins.
 
@@ -60,12 +62,7 @@ def deliver(
     check_target(out, replace=replace)
     check_target(failed, replace=True)
     steps = Steps(progress)
-    with steps.step("load model") as made:
-        source = load_source(model, inputs=inputs, dtype=dtype)
-        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
-    with steps.step("observe") as made:
-        seen = _observed(source)
-        made(counted(len(seen.calls), "call"))
+    source, seen = _observed(model, inputs, dtype, steps)
     with publish(out, replace=replace) as staging:
         program = export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
@@ -78,21 +75,38 @@ def deliver(
     return report
 
 
-def _observed(source: Source) -> Observation:
-    """Run the model on every input set.
+def _observed(
+    model: str, inputs: str | None, dtype: str | None, steps: Steps
+) -> tuple[Source, Observation]:
+    """Load the model and run it on every input set."""
+    with steps.step("load model") as made:
+        source = load_source(model, inputs=inputs, dtype=dtype)
+        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+    with (
+        steps.step("observe") as made,
+        observe(source.model) as seen,
+        torch.no_grad(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        for number in range(len(source.input_sets)):
+            _run(source, number)
+        made(counted(len(seen.calls), "call"))
+    return source, seen
+
+
+def _run(source: Source, number: int) -> None:
+    """Run the model on one of its input sets.
 
     Raises:
-        UsageError: it raises; says on which input set and where.
+        UsageError: it raises; says on which input set and at which line of the user's.
     """
-    count = len(source.input_sets)
-    with observe(source.model) as seen, torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for number, (args, kwargs) in enumerate(source.input_sets, 1):
-            given = string_type((args, kwargs), with_shape=True)
-            copied_args, copied_kwargs = clone((args, kwargs))
-            run = partial(source.model.__call__, *copied_args, **copied_kwargs)
-            call(f"{source.title}, run on input set {number} of {count}, {given},", run)
-    return seen
+    args, kwargs = source.input_sets[number]
+    copied_args, copied_kwargs = clone((args, kwargs))
+    place = f"input set {number + 1} of {len(source.input_sets)}"
+    given = string_type((args, kwargs), with_shape=True)
+    forward = partial(source.model.__call__, *copied_args, **copied_kwargs)
+    call(f"{source.title}, run on {place}, {given},", forward)
 
 
 def _with_next_steps(report: Report | None, out: Path, failed: Path) -> Report:

@@ -64,7 +64,9 @@ def _check(
     note = f"PyTorch refuses {', '.join(map(str, sorted(refused)))}" if refused else ""
     status: Status = "verified"
     if fixed is not None:
-        status, note = "specialised", str(fixed)
+        tied = "fixed to" if isinstance(fixed.size, int) else "tied to"
+        by = f" by {fixed.line}" if fixed.line else ""
+        status, note = "specialised", f"{tied} {fixed.size}{by}"
     elif failed:
         status = "failed"
     elif len(agreed) < 2:

@@ -26,8 +26,8 @@ from torchferry.exporter.steps import Steps, bytes_text, counted
 from torchferry.exporter.verify import Tolerance, verify
 from torchferry.graph import io
 from torchferry.observer import Observation
-from torchferry.optimizer import TARGETS, Target, optimize
-from torchferry.runner import Session
+from torchferry.optimizer import TARGETS, Target, optimize, widen
+from torchferry.runner import Session, nodes_without_kernel
 from torchferry.values.flatten import Path as ValuePath
 
 __all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
@@ -123,8 +123,14 @@ def _walk(
     captured, translated = convert_by(model, seen, plan.opset, steps)
     with steps.step("optimize") as made:
         before = len(translated.graph)
-        optimized = optimize(translated, target=plan.target)
+        # The fused operators of onnxruntime's CPU provider know no bfloat16.
+        target = "onnx" if _holds(translated, ir.DataType.BFLOAT16) else plan.target
+        optimized = optimize(translated, target=target)
         made(f"{before} → {counted(len(optimized.graph), 'node')}")
+    if missing := nodes_without_kernel(optimized, ir.DataType.BFLOAT16):
+        with steps.step("widen") as made:
+            counts = ", ".join(f"{count} {name}" for name, count in widen(missing).items())
+            made(f"onnxruntime has no bfloat16 kernel for {counts}: cast to float32 around them")
     with steps.step("save") as made:
         io.save(optimized, path)
         size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
@@ -216,6 +222,10 @@ def _observation(
             "run it at least twice, with inputs of different sizes"
         )
     return seen
+
+
+def _holds(model: ir.Model, dtype: ir.DataType) -> bool:
+    return any(value.dtype == dtype for value in model.graph.initializers.values())
 
 
 def _dtype(module: torch.nn.Module) -> torch.dtype:

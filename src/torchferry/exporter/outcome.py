@@ -67,7 +67,8 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
     verdicts = {o.verdict for check in found.checks for o in check.outputs}
     if found.training and verdicts - {"ok"}:
         yield "the model is in training mode, where dropout is random: call model.eval() first"
-    if not any(check.ok or check.failed for check in found.checks):
+    compared = any(check.ok or check.failed for check in found.checks)
+    if not compared:
         yield f"nothing could be compared: {_why_not(found)}"
     for fixed in found.captured.fixed:
         yield (
@@ -75,7 +76,7 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
             "and no Python loop or list over it"
         )
     for dimension in dimensions:
-        if dimension.status == "unverified":
+        if dimension.status == "unverified" and compared:
             at = f"at size {dimension.agreed[0]} only" if dimension.agreed else "at no size"
             note = f" ({dimension.note})" if dimension.note else ""
             yield (

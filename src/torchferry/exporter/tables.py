@@ -123,8 +123,8 @@ def whole_table(found: Findings) -> Table:
     return Table(("sizes", "output", "max abs", "max rel", "verdict"), tuple(rows))
 
 
-def _badness(output: Compared) -> tuple[bool, float]:
-    return output.verdict == "differs", output.difference.abs
+def _badness(output: Compared) -> tuple[int, float]:
+    return ("random", "ok", "differs").index(output.verdict), output.difference.abs
 
 
 def _verdict(output: Compared) -> Cell:

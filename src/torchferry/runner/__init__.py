@@ -1,5 +1,6 @@
 """Run a model on onnxruntime with the nested arguments and outputs of the PyTorch model."""
 
+from torchferry.runner.kernels import nodes_without_kernel
 from torchferry.runner.session import Session, run
 
-__all__ = ["Session", "run"]
+__all__ = ["Session", "nodes_without_kernel", "run"]

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from torchferry.errors import RunError, UsageError
+from torchferry.exporter.verify import Check, Compared, Tolerance, verify
+from torchferry.observer import Observation
+from torchferry.values.difference import Discrepancy
+
+F32 = Tolerance.of(torch.float32)
+
+
+class Function(nn.Module):
+    """A model that computes any function of ``x``."""
+
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+class Session:
+    """What stands for onnxruntime: any function, and the names of its outputs."""
+
+    def __init__(self, function: Callable[[torch.Tensor], Any], leaves: list[Any]) -> None:
+        self.function = function
+        self.signature = SimpleNamespace(leaves=leaves)
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def check(
+    model: Callable[[torch.Tensor], Any],
+    exported: Callable[[torch.Tensor], Any],
+    *,
+    leaves: tuple[Any, ...] = (["y"],),
+    sets: list[torch.Tensor] | None = None,
+    program: Callable[[torch.Tensor], Any] | None = None,
+    fixed: dict[str, int] | None = None,
+) -> list[Check]:
+    """Verify one function against another, by default at 3 and 5 rows and at others made."""
+    module = Function(model)
+    inputs = [torch.rand(3, 4) + 1, torch.rand(5, 4) + 1] if sets is None else sets
+    seen = Observation.from_inputs(module, [((x,), {}) for x in inputs])
+    captured = SimpleNamespace(module=lambda: Function(program)) if program else None
+    session: Any = Session(exported, list(leaves))
+    return verify(module, seen, session, tolerance=F32, program=captured, fixed=fixed)  # type: ignore[arg-type]  # both stand for real ones
+
+
+def verdicts(checks: list[Check]) -> set[str]:
+    return {output.verdict for check in checks for output in check.outputs}
+
+
+# What passes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "limit"),
+    [(1.0, 1.1e-4), (1000.0, 1e-4 + 1e-2), (0.1, 1.1e-5), (0.0, 1.1e-6), (1e-9, 1.1e-6)],
+)
+def test_the_limit_grows_with_what_is_expected(scale: float, limit: float) -> None:
+    assert F32.allows(Discrepancy(abs=limit * 0.999, scale=scale))
+    assert not F32.allows(Discrepancy(abs=limit * 1.001, scale=scale))
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e3))
+def test_a_larger_scale_never_allows_less(low: float, more: float, difference: float) -> None:
+    if F32.allows(Discrepancy(abs=difference, scale=low)):
+        assert F32.allows(Discrepancy(abs=difference, scale=low + more))
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        Discrepancy(abs=0.0, dnan=1, scale=1.0),
+        Discrepancy(abs=0.0, reason="expected float32, got float16", scale=1.0),
+        Discrepancy(abs=math.inf, scale=1.0),
+        Discrepancy(abs=math.nan, scale=1.0),
+    ],
+)
+def test_what_never_passes(difference: Discrepancy) -> None:
+    assert not F32.allows(difference)
+
+
+def test_narrow_types_may_differ_more() -> None:
+    dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    limits = [Tolerance.of(dtype).atol for dtype in dtypes]
+    assert limits == sorted(set(limits))
+    assert Tolerance.of(torch.int64) == F32
+
+
+# Which sizes are tried -------------------------------------------------------------------------
+
+
+def test_recorded_inputs_come_first_then_others_with_batch_1() -> None:
+    checks = check(torch.relu, torch.relu)
+    assert [(c.sizes["batch_size"], c.made) for c in checks] == [
+        (3, False), (5, False), (6, True), (1, True),
+    ]  # fmt: skip
+    assert all(c.ok and not c.failed for c in checks)
+
+
+def test_a_fixed_dimension_is_tried_at_no_other_size() -> None:
+    checks = check(torch.relu, torch.relu, fixed={"batch_size": 3})
+    assert [c.made for c in checks] == [False, False]
+
+
+def refusing(*allowed: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] not in allowed:
+            raise ValueError(f"takes {allowed}\nand nothing else")
+        return x * 2
+
+    return function
+
+
+def test_a_size_that_pytorch_refuses_is_said_and_is_no_fault() -> None:
+    checks = check(refusing(3, 5), lambda x: x * 2)
+    refused = [c for c in checks if c.refused is not None]
+    assert [c.sizes["batch_size"] for c in refused] == [6, 1]
+    assert refused[0].refused == "ValueError: takes (3, 5)"
+    assert not any(c.ok or c.failed for c in refused)
+
+
+def test_when_a_size_is_refused_its_alternative_is_tried() -> None:
+    checks = check(refusing(3, 5, 10), lambda x: x * 2)
+    assert [c.sizes["batch_size"] for c in checks if c.ok] == [3, 5, 10]
+
+
+def test_a_recorded_size_that_the_model_takes_only_once() -> None:
+    calls: list[int] = []
+
+    def once(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        raise RuntimeError("")
+
+    checks = check(once, torch.relu)
+    assert all(c.refused == "RuntimeError: " for c in checks)
+    assert not any(c.ok for c in checks)
+
+
+# How outputs compare ---------------------------------------------------------------------------
+
+
+def test_a_difference_is_found_at_each_size_and_named() -> None:
+    checks = check(
+        lambda x: (x, x * 2), lambda x: (x, x * 2 + 0.01), leaves=(["kept"], ["doubled"])
+    )
+    for one in checks:
+        assert [(o.name, o.verdict) for o in one.outputs] == [
+            ("kept", "ok"), ("doubled", "differs"),
+        ]  # fmt: skip
+        assert one.failed
+        assert one.outputs[1].difference.abs == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_difference_at_one_size_only() -> None:
+    checks = check(lambda x: x, lambda x: x * 2 if x.shape[0] == 1 else x)
+    assert [c.sizes["batch_size"] for c in checks if c.failed] == [1]
+
+
+@pytest.mark.parametrize("side", ["model", "exported"])
+def test_nan_on_one_side_differs(side: str) -> None:
+    def spoiled(x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(torch.arange(4) == 2, math.nan)
+
+    pair = (spoiled, lambda x: x) if side == "model" else (lambda x: x, spoiled)
+    assert verdicts(check(*pair)) == {"differs"}
+    assert verdicts(check(spoiled, spoiled)) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    "got",
+    [lambda x: x.double(), lambda x: x[:, :2], lambda x: x[None], lambda x: x.to(torch.bool)],
+    ids=["dtype", "width", "rank", "bool"],
+)
+def test_another_dtype_or_shape_differs_with_a_reason(got: Callable[[Any], Any]) -> None:
+    outputs = [o for c in check(lambda x: torch.ones_like(x), got) for o in c.outputs]
+    assert {o.verdict for o in outputs} == {"differs"}
+    assert all(o.difference.reason for o in outputs)
+
+
+def test_another_structure_is_one_fault() -> None:
+    def rows(x: torch.Tensor) -> list[torch.Tensor]:
+        return list(x)
+
+    checks = check(rows, lambda x: list(x[:3]), leaves=(["a"], ["b"], ["c"]))
+    by_size = {c.sizes["batch_size"]: c for c in checks}
+    assert by_size[3].ok
+    assert by_size[5].outputs[0].name == "structure"
+    assert by_size[5].outputs[0].difference.reason == "the value: expected 5 items, got 3"
+
+
+def test_constants_are_told_only_when_they_differ() -> None:
+    same = check(lambda x: (x, 7, None), lambda x: (x, 7, None), leaves=(["y"], 7, None))
+    assert {o.name for c in same for o in c.outputs} == {"y"}
+    checks = check(lambda x: (x, x.shape[0]), lambda x: (x, 3), leaves=(["y"], 3))
+    by_size = {c.sizes["batch_size"]: c for c in checks}
+    assert by_size[3].ok
+    assert [(o.name, o.verdict) for o in by_size[5].outputs] == [("y", "ok"), ("1", "differs")]
+
+
+def test_empty_and_scalar_outputs_compare() -> None:
+    assert verdicts(check(lambda x: x[:0], lambda x: x[:0])) == {"ok"}
+    assert verdicts(check(lambda x: x.sum(), lambda x: x.sum() + 1)) == {"differs"}
+
+
+def test_a_model_that_writes_to_its_input_does_not_spoil_the_others() -> None:
+    checks = check(lambda x: x.mul_(2), lambda x: x * 2)
+    assert all(c.ok for c in checks)
+    assert len({c.sizes["batch_size"] for c in checks}) == 4
+
+
+# What is random --------------------------------------------------------------------------------
+
+
+def test_a_random_output_is_called_so_and_does_not_count_as_equal() -> None:
+    checks = check(torch.rand_like, torch.rand_like)
+    assert verdicts(checks) == {"random"}
+    assert not any(c.ok or c.failed for c in checks)
+
+
+def test_only_the_random_one_of_several_is_excused() -> None:
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.rand_like(x), x
+
+    checks = check(model, lambda x: (x, x + 1), leaves=(["noise"], ["kept"]))
+    assert {(o.name, o.verdict) for c in checks for o in c.outputs} == {
+        ("noise", "random"), ("kept", "differs"),
+    }  # fmt: skip
+
+
+def test_a_random_output_of_another_shape_differs() -> None:
+    assert verdicts(check(torch.rand_like, lambda x: x[:, :1])) == {"differs"}
+
+
+def test_dropout_in_training_mode_is_random() -> None:
+    dropout = nn.Dropout(0.5)
+    assert verdicts(check(dropout.train(), lambda x: x)) == {"random"}
+    assert verdicts(check(dropout.eval(), lambda x: x)) == {"ok"}
+
+
+# Who is to blame -------------------------------------------------------------------------------
+
+
+def failing(program: Callable[[torch.Tensor], Any]) -> str:
+    checks = check(lambda x: x * 2, lambda x: x, program=program)
+    assert all(c.failed for c in checks)
+    return {c.blame for c in checks}.pop() or ""
+
+
+def test_a_program_that_is_right_puts_the_blame_on_the_conversion() -> None:
+    assert "the conversion to ONNX is at fault" in failing(lambda x: x * 2)
+
+
+def test_a_program_that_is_wrong_puts_the_blame_on_the_capture() -> None:
+    assert "torch.export is at fault" in failing(lambda x: x * 3)
+
+
+def test_a_program_that_refuses_says_what_it_assumes() -> None:
+    def guarded(x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("Guard failed: x.size()[0] == 3")
+
+    blame = failing(guarded)
+    assert blame.startswith("the captured program does not hold there (AssertionError: Guard")
+
+
+def test_nobody_is_blamed_when_all_is_well_or_nothing_is_known() -> None:
+    checks = check(lambda x: x, lambda x: x, program=lambda x: x * 2)
+    checks += check(lambda x: x, lambda x: x * 2)
+    assert {c.blame for c in checks} == {None}
+
+
+@pytest.mark.parametrize("kind", [RunError, UsageError])
+def test_what_onnxruntime_says_is_a_finding(kind: type[Exception]) -> None:
+    def exported(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 5:
+            raise kind("onnxruntime failed on x (5, 4): bad Reshape\nand more")
+        return x
+
+    checks = check(lambda x: x, exported)
+    failed = [c for c in checks if c.failed]
+    assert [c.sizes["batch_size"] for c in failed] == [5]
+    assert failed[0].error == "onnxruntime failed on x (5, 4): bad Reshape"
+    assert failed[0].outputs == ()
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_finding() -> None:
+    def exported(x: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        check(lambda x: x, exported)
+
+
+def test_a_check_without_outputs_is_neither_ok_nor_failed() -> None:
+    nothing = Check({"n": 1}, made=False)
+    assert not nothing.ok
+    assert not nothing.failed
+    one = Compared("y", Discrepancy(), "ok")
+    assert Check({"n": 1}, made=False, outputs=(one,)).ok
