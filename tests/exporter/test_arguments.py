@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from torchferry.capturer import accept_aliases
 from torchferry.errors import UsageError
-from torchferry.exporter.arguments import accept_aliases, as_input_sets, check_inputs
+from torchferry.exporter.arguments import as_input_sets, check_inputs
 
 
 class New(nn.Module):

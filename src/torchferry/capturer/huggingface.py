@@ -31,6 +31,9 @@ def accept_aliases(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> dict[st
     renamed = {
         name: other
         for name, other in swaps
-        if name in kwargs and name not in parameters and other in parameters
+        if name in kwargs
+        and other not in kwargs
+        and name not in parameters
+        and other in parameters
     }
     return {renamed.get(name, name): value for name, value in kwargs.items()}

@@ -12,12 +12,10 @@ from torch import nn
 from torchferry.errors import UsageError
 from torchferry.values.describe import string_type
 
-__all__ = ["Arguments", "accept_aliases", "as_input_sets", "check_inputs"]
+__all__ = ["Arguments", "as_input_sets", "check_inputs"]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""
-
-_ALIASES = (("past_key_values", "cache"), ("cache", "past_key_values"))
 
 
 def as_input_sets(value: Any, origin: str) -> list[Arguments]:
@@ -38,27 +36,6 @@ def as_input_sets(value: Any, origin: str) -> list[Arguments]:
     if not isinstance(sets, list):
         raise _not_input_sets(value, origin)
     return [_as_arguments(one, origin) for one in sets]
-
-
-def accept_aliases(model: nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename the cache to what ``forward`` calls it.
-
-    transformers 5.24 renamed the parameter ``past_key_values`` to ``cache``; either name is
-    accepted for either version. The order of the arguments stays.
-
-    Returns:
-        A new dictionary.
-    """
-    parameters = inspect.signature(model.forward).parameters
-    names = {
-        given: real
-        for given, real in _ALIASES
-        if given in kwargs
-        and given not in parameters
-        and real in parameters
-        and real not in kwargs
-    }
-    return {names.get(name, name): value for name, value in kwargs.items()}
 
 
 def check_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchferry.capturer import accept_aliases
 from torchferry.errors import UsageError
-from torchferry.exporter.arguments import Arguments, accept_aliases, as_input_sets, check_inputs
+from torchferry.exporter.arguments import Arguments, as_input_sets, check_inputs
 from torchferry.exporter.factory import make_inputs, make_model
 from torchferry.values.flatten import map_leaves
 from torchferry.zoo import catalogue

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from torchferry.dims import Dim, Size
+from torchferry.dims import Dim, Size, substitute
 from torchferry.errors import UsageError
-from torchferry.observer.naming import conventional_name, input_name
+from torchferry.observer.naming import conventional_name, in_cache, input_name, pick_name
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["Argument", "Axis", "infer_arguments"]
 
 Sizes = tuple[int | None, ...]  # one a call; None where the call says nothing
+Place = tuple[Path, int, int]  # path of a tensor, axis, rank
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Argument:
     @property
     def cached(self) -> bool:
         """Whether it is a key or value of a cache, which an empty cache leaves out."""
-        return _in_cache(self.path)
+        return in_cache(self.path)
 
 
 def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
@@ -71,7 +72,8 @@ def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
 
     A dimension is dynamic when its size differs between calls. Dimensions whose sizes agree in
     every call are one dimension; one that is always the sum or product of two others, or a
-    multiple of another, is written so.
+    multiple of another, is written so. A call in which a tensor is absent says nothing of its
+    dimensions.
 
     Args:
         calls: for each call, its leaves by path.
@@ -81,40 +83,52 @@ def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
     """
     paths = dict.fromkeys(path for call in calls for path in call)
     columns = {path: [call.get(path) for call in calls] for path in paths}
-    vectors: dict[tuple[Path, int], Sizes] = {}
+    places: dict[Sizes, list[Place]] = {}
+    lengths: set[int] = set()
     for path, column in columns.items():
         _check(path, column)
-        for axis, sizes in enumerate(_sizes(path, column)):
-            if len({s for s in sizes if s is not None}) > 1:
-                vectors[path, axis] = sizes
-    ranks = {path: len(_sizes(path, column)) for path, column in columns.items()}
-    named = _solve(vectors, ranks)
+        vectors = _sizes(path, column)
+        for axis, sizes in enumerate(vectors):
+            place = (path, axis, len(vectors))
+            known = {s for s in sizes if s is not None}
+            if len(known) > 1:
+                places.setdefault(sizes, []).append(place)
+            elif conventional_name(*place) == "sequence_length":
+                lengths |= known
+    named = _solve(places, [(length,) * len(calls) for length in lengths])
     return [_describe(path, column, named) for path, column in columns.items()]
 
 
-def _in_cache(path: Path) -> bool:
-    return "key_cache" in path or "value_cache" in path
-
-
 def _check(path: Path, column: Sequence[Any]) -> None:
-    present = [leaf for leaf in column if leaf is not None]
+    first, *others = [leaf for leaf in column if leaf is not None]
     where = path_text(path)
-    if all(isinstance(leaf, torch.Tensor) for leaf in present):
-        for what in ("ndim", "dtype"):
-            values = list(dict.fromkeys(getattr(leaf, what) for leaf in present))
+    if all(isinstance(leaf, torch.Tensor) for leaf in (first, *others)):
+        for attribute, word in (("ndim", "rank"), ("dtype", "dtype")):
+            values = list(dict.fromkeys(getattr(leaf, attribute) for leaf in (first, *others)))
             if len(values) > 1:
-                word = {"ndim": "rank", "dtype": "dtype"}[what]
                 raise UsageError(
                     f"argument {where} changes its {word} between calls: "
                     f"{', '.join(map(str, values))}. One graph serves one {word}: "
                     "give input sets that agree"
                 )
-    elif any(type(leaf) is not type(present[0]) or leaf != present[0] for leaf in present[1:]):
+        return
+    different = next((leaf for leaf in others if not _equal(first, leaf)), None)
+    if different is not None:
         raise UsageError(
-            f"argument {where} is {present[0]!r} in one call and "
-            f"{next(p for p in present if p != present[0])!r} in another: a value that is no "
-            "tensor becomes part of the graph. Give one value, or pass it as a tensor"
+            f"argument {where} is {_shown(first)} in one call and {_shown(different)} in another: "
+            "a value that is no tensor becomes part of the graph. Give one value, or pass it as "
+            "a tensor in every call"
         )
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two constants are one: ``1`` is not ``True``, and NaN is NaN."""
+    same_nan = left != left and right != right  # noqa: PLR0124  (true of NaN only)
+    return type(left) is type(right) and ((left == right) is True or same_nan is True)
+
+
+def _shown(leaf: Any) -> str:
+    return "a tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)[:60]
 
 
 def _sizes(path: Path, column: Sequence[Any]) -> list[Sizes]:
@@ -122,7 +136,7 @@ def _sizes(path: Path, column: Sequence[Any]) -> list[Sizes]:
     example = next(leaf for leaf in column if leaf is not None)
     if not isinstance(example, torch.Tensor):
         return []
-    length = example.ndim - 2 if _in_cache(path) else None
+    length = example.ndim - 2 if in_cache(path) else None
     return [
         tuple(
             leaf.shape[axis] if leaf is not None else 0 if axis == length else None
@@ -133,56 +147,55 @@ def _sizes(path: Path, column: Sequence[Any]) -> list[Sizes]:
 
 
 def _solve(
-    vectors: Mapping[tuple[Path, int], Sizes], ranks: Mapping[Path, int]
+    places: Mapping[Sizes, Sequence[Place]], constants: Sequence[Sizes]
 ) -> dict[Sizes, tuple[Size, str]]:
-    """Name each vector of sizes: ``vector → (size, how it was found)``."""
-    solved: dict[Sizes, tuple[Size, str]] = {}
-    taken: set[str] = set()
-    # Small sizes first: sums and products are larger than what they are made of.
-    for sizes in sorted(set(vectors.values()), key=lambda v: sum(s or 0 for s in v)):
+    """Name each vector of sizes: ``vector → (size, how it was found)``.
+
+    Args:
+        places: where each vector of sizes stands, in the order of the arguments.
+        constants: lengths that never change and may be a part of a sum: the one token of every
+            step that is decoded.
+    """
+    solved: dict[Sizes, tuple[Size, str]] = {v: (v[0] or 0, "") for v in constants}
+    independent: dict[Sizes, str] = {}
+    # Sums and products are larger than what they are made of; what says least comes last.
+    for sizes in sorted(places, key=lambda v: (None in v, sum(s or 0 for s in v))):
         found = _expressed(sizes, solved)
         if found is None:
-            places = [place for place, v in vectors.items() if v == sizes]
-            name = _pick_name(places, ranks, taken)
-            taken.add(name)
-            found = (Dim.of(name), "")
+            independent[sizes] = f"#{len(independent)}"  # until all that need a name are known
+            found = (Dim.of(independent[sizes]), "")
         solved[sizes] = found
-    return solved
-
-
-def _pick_name(
-    places: Sequence[tuple[Path, int]], ranks: Mapping[Path, int], taken: set[str]
-) -> str:
-    candidates = [conventional_name(path, axis, ranks[path]) for path, axis in places]
-    path, axis = places[0]
-    fallback = f"{'_'.join(map(str, path))}_dim_{axis}"
-    return next((n for n in candidates if n is not None and n not in taken), fallback)
+    names: dict[str, Size] = {}
+    for sizes in places:
+        if sizes in independent:
+            taken = set(map(str, names.values()))
+            names[independent[sizes]] = Dim.of(pick_name(places[sizes], taken))
+    return {v: (substitute(size, names), how) for v, (size, how) in solved.items() if v in places}
 
 
 def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[Size, str] | None:
     """The sizes in terms of those already named, or ``None``."""
-    if None in sizes:
-        match = [v for v in solved if _agree(sizes, v)]
-        return solved[match[0]] if len(match) == 1 else None
-    known = [(v, size) for v, (size, _) in solved.items() if None not in v]
+    said = [index for index, size in enumerate(sizes) if size is not None]
+    wanted = [sizes[index] for index in said]
+    known = [
+        ([v[index] or 0 for index in said], size)
+        for v, (size, _) in solved.items()
+        if None not in v
+    ]
+    alike = [size for vector, size in known if vector == wanted]
+    if alike:
+        return (alike[0], "") if len(alike) == 1 else None
     for index, (left, a) in enumerate(known):
         for right, b in known[index:]:
-            pairs = list(zip(sizes, left, right, strict=True))
-            if all(s == (x or 0) + (y or 0) for s, x, y in pairs):
+            if wanted == [x + y for x, y in zip(left, right, strict=True)]:
                 return a + b, "sum"
-            if all(s == (x or 0) * (y or 0) for s, x, y in pairs):
+            if wanted == [x * y for x, y in zip(left, right, strict=True)]:
                 return a * b, "product"
     for vector, size in known:
-        factors = {(s or 0) / v if v else None for s, v in zip(sizes, vector, strict=True)}
-        factor = next(iter(factors))
-        if len(factors) == 1 and factor is not None and factor.is_integer() and factor > 1:
-            return size * int(factor), "multiple"
+        factor = max(wanted) // max(*vector, 1)
+        if factor > 1 and wanted == [x * factor for x in vector]:
+            return size * factor, "multiple"
     return None
-
-
-def _agree(left: Sizes, right: Sizes) -> bool:
-    pairs = [p for p in zip(left, right, strict=True) if None not in p]
-    return bool(pairs) and all(a == b for a, b in pairs)
 
 
 def _describe(

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
+
 from torchferry.values.flatten import Path, path_text
 
-__all__ = ["cache_name", "conventional_name", "input_name", "unaliased"]
+__all__ = [
+    "cache_name",
+    "conventional_name",
+    "in_cache",
+    "input_name",
+    "pick_name",
+    "unaliased",
+]
 
 _TEXT = {0: "batch_size", 1: "sequence_length"}
 _DECODER = {0: "batch_size", 1: "decoder_sequence_length"}
@@ -42,7 +52,7 @@ def conventional_name(path: Path, axis: int, rank: int) -> str | None:
     'past_sequence_length'
     >>> conventional_name(("weights",), 1, 2)
     """
-    if "key_cache" in path or "value_cache" in path:
+    if in_cache(path):
         length = "encoder_sequence_length" if "cross_attention_cache" in path else None
         return {0: "batch_size", rank - 2: length or "past_sequence_length"}.get(axis)
     known = _BY_ARGUMENT.get(str(path[0]))
@@ -51,13 +61,40 @@ def conventional_name(path: Path, axis: int, rank: int) -> str | None:
     return "batch_size" if axis == 0 else None
 
 
+def pick_name(places: Sequence[tuple[Path, int, int]], taken: Collection[str]) -> str:
+    """A name for a dimension: the first usual one that is free, or one made of the path.
+
+    Args:
+        places: ``(path, axis, rank)`` of every axis that has this size.
+        taken: names of other dimensions.
+
+    >>> pick_name([(("x",), 0, 2)], ()), pick_name([(("x",), 0, 2)], ["batch_size"])
+    ('batch_size', 'x_dim_0')
+    """
+    candidates = [conventional_name(unaliased(path), axis, rank) for path, axis, rank in places]
+    path, axis, _ = places[0]
+    own = re.sub(r"\W", "_", f"{input_name(path)}_dim_{axis}")
+    numbered = [f"{own}_{number}" for number in range(2, len(taken) + 3)]
+    return next(n for n in [*candidates, own, *numbered] if n is not None and n not in taken)
+
+
+def in_cache(path: Path) -> bool:
+    """Whether a path leads to a key or value of a cache.
+
+    >>> in_cache(("past_key_values", "key_cache", 0)), in_cache(("input_ids",))
+    (True, False)
+    """
+    return "key_cache" in path or "value_cache" in path
+
+
 def input_name(path: Path) -> str:
     """What the graph input at a path is called: as optimum and genai expect it.
 
-    >>> input_name(("cache", "key_cache", 0)), input_name(("encoder", "mask"))
-    ('past_key_values.0.key', 'encoder.mask')
+    >>> input_name(("cache", "key_cache", 0)), input_name(("encoder", "mask")), input_name((1,))
+    ('past_key_values.0.key', 'encoder.mask', 'args.1')
     """
     path = unaliased(path)
+    path = ("args", *path) if isinstance(path[0], int) else path
     return cache_name(str(path[0]), path) or path_text(path)
 
 
