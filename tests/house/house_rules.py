@@ -21,9 +21,10 @@ LAYERS = (
     {"cli"},
     {"exporter"},
     {"report"},
-    {"diagnoser", "compiler", "comparer", "dumper"},
+    {"diagnoser", "compiler", "comparer"},
     {"capturer", "converter", "optimizer", "runner"},
     {"observer", "graph", "zoo"},
+    {"dumper"},
     {"values", "dims"},
     {"errors", "config"},
 )
