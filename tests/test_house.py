@@ -26,16 +26,46 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("handlers", "src/torchferry/capturer/capture.py::_try"): (
         "the capturer's wrapper: torch.export lets any exception of the user's code through"
     ),
-    ("handlers", "src/torchferry/exporter/verify.py::_Runner.check"): (
+    ("handlers", "src/torchferry/exporter/verify.py::_attempt"): (
         "a size that torchferry made up may be wrong for the model in any way its code can fail"
+    ),
+    ("handlers", "src/torchferry/exporter/factory.py::_guarded"): (
+        "users' factories and models raise anything; it is shown with its place, and chained"
+    ),
+    ("handlers", "src/torchferry/cli/main.py::main"): (
+        "the command line's wrapper, so that exit code 1 means one thing"
+    ),
+    ("prints", "src/torchferry/observer/trace.py::_say"): (
+        "the trace of steal_forward is printed where the model runs, as its users know it"
     ),
 }
 
 # What `import torchferry` offers. A name is added here, in the changelog and in the docs together.
-PUBLIC: set[str] = set()
+PUBLIC = {
+    "CaptureError",
+    "ConversionError",
+    "FerryError",
+    "Mismatch",
+    "Observation",
+    "OnnxProgram",
+    "RunError",
+    "UsageError",
+    "capture",
+    "convert",
+    "export",
+    "get_tiny_llm",
+    "load",
+    "make_dynamic_cache",
+    "max_diff",
+    "observe",
+    "optimize",
+    "run",
+    "string_type",
+    "to_onnx",
+}
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 6000
+LINES_OF_SRC = 10_000
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

@@ -35,7 +35,12 @@ __all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
 Exporter = Literal["to_onnx", "onnx_dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("to_onnx", "onnx_dynamo")
 
-_AS_GIVEN = inspect.signature(lambda *args, **kwargs: None)
+_AS_GIVEN = inspect.Signature(
+    [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
 
 InputSets = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -124,9 +129,10 @@ def _walk(
     with steps.step("optimize") as made:
         before = len(translated.graph)
         # The fused operators of onnxruntime's CPU provider know no bfloat16.
-        target = "onnx" if _holds(translated, ir.DataType.BFLOAT16) else plan.target
-        optimized = optimize(translated, target=target)
-        made(f"{before} → {counted(len(optimized.graph), 'node')}")
+        unfused = plan.target != "onnx" and _holds(translated, ir.DataType.BFLOAT16)
+        optimized = optimize(translated, target="onnx" if unfused else plan.target)
+        said = ", none fused: onnxruntime's fused operators know no bfloat16" * unfused
+        made(f"{before} → {counted(len(optimized.graph), 'node')}{said}")
     if missing := nodes_without_kernel(optimized, ir.DataType.BFLOAT16):
         with steps.step("widen") as made:
             counts = ", ".join(f"{count} {name}" for name, count in widen(missing).items())

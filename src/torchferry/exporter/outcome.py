@@ -15,6 +15,8 @@ from torchferry.report.model import Report, Section
 
 __all__ = ["report"]
 
+_NAMES = {"output": "the output", "structure": "the structure of the outputs"}
+
 
 def report(found: Findings, title: str) -> Report:
     """The report of a finished export.
@@ -105,8 +107,9 @@ def _faults(found: Findings) -> Iterator[str]:
             continue
         differing = [o for c in checks for o in c.outputs if o.name == what]
         worst = max(differing, key=lambda o: o.difference.abs)
+        name = _NAMES.get(what, f"output {what}")
         yield (
-            f"output {what} differs from PyTorch at {where}{more}: {_difference(worst)}"
+            f"{name} differs from PyTorch at {where}{more}: {_difference(worst)}"
             + "".join(f"; {check.blame}" for check in checks[:1] if check.blame)
         )
 

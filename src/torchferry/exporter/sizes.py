@@ -46,8 +46,11 @@ def _unseen(groups: Sequence[list[Sizes]], recorded: Sequence[Sizes]) -> list[li
     known = [dict(sizes) for sizes in recorded]
     kept = []
     for group in groups:
-        fresh = [sizes for sizes in group if sizes not in known]
-        known += fresh
+        fresh = []
+        for sizes in group:
+            if sizes not in known:
+                known.append(sizes)
+                fresh.append(sizes)
         if fresh:
             kept.append(fresh)
     return kept

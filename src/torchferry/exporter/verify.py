@@ -175,7 +175,7 @@ class _Runner:
             return None
         captured, error = _attempt(self.program.module(), self.model, inputs)
         if error is not None:
-            return f"the captured program does not hold there ({error})"
+            return f"the program that torch.export made does not hold there ({error})"
         if any(output.verdict == "differs" for output in self._compare(expected, captured)):
             return "the captured program is wrong there already, so torch.export is at fault"
         return "the captured program is right there, so the conversion to ONNX is at fault"

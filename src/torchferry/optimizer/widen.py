@@ -65,7 +65,7 @@ def _replace(
     narrow: ir.DataType,
     wide: ir.DataType,
 ) -> None:
-    """Put a node that computes in the wide type, and casts of its results, in place of ``node``."""
+    """Put a node that computes in the wide type in place of ``node``, and casts after it."""
     results = []
     for value in node.outputs:
         is_narrow = value.dtype == narrow

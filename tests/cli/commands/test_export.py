@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from torchferry.cli.commands.export import export
+from torchferry.cli.main import app
+from torchferry.exporter import deliver as delivering
+from torchferry.exporter.export import EXPORTERS
+from torchferry.exporter.source import DTYPES
+from torchferry.optimizer import TARGETS
+from torchferry.report.model import Report
+
+REPORT = Report("export m", True, "all equal")
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command hands to the room below."""
+    told: dict[str, Any] = {}
+
+    def deliver(model: str, out: Path, **options: Any) -> Report:
+        told.update(options, model=model, out=out)
+        return REPORT
+
+    monkeypatch.setattr(delivering, "deliver", deliver)
+    return told
+
+
+def test_options_have_defaults(given: dict[str, Any]) -> None:
+    assert CliRunner().invoke(app, ["export", "zoo:mlp", "-o", "out"]).exit_code == 0
+    assert callable(given.pop("progress"))
+    assert given == {
+        "model": "zoo:mlp", "out": Path("out"), "inputs": None, "target": "onnx", "opset": None,
+        "dtype": None, "exporter": "to_onnx", "replace": False,
+    }  # fmt: skip
+
+
+def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
+    words = (
+        "export m.pt2 --output a/b --inputs f.py:sets --target onnxruntime --opset 18 "
+        "--dtype bf16 --exporter onnx_dynamo --force"
+    )
+    assert CliRunner().invoke(app, words.split()).exit_code == 0
+    del given["progress"]
+    assert given == {
+        "model": "m.pt2", "out": Path("a/b"), "inputs": "f.py:sets", "target": "onnxruntime",
+        "opset": 18, "dtype": "bf16", "exporter": "onnx_dynamo", "replace": True,
+    }  # fmt: skip
+    assert [type(given[name]) for name in ("target", "dtype", "exporter")] == [str, str, str]
+
+
+def test_choices_are_those_of_the_rooms() -> None:
+    choices = {
+        name: [choice.value for choice in parameter.annotation.__args__[0]]
+        for name, parameter in inspect.signature(export, eval_str=True).parameters.items()
+        if name in ("target", "exporter")
+    }
+    assert choices == {"target": list(TARGETS), "exporter": list(EXPORTERS)}
+    text = CliRunner().invoke(app, ["export", "--help"]).output
+    assert f"<{'|'.join(DTYPES)}>" in text
+
+
+def test_the_command_returns_the_report_and_computes_nothing(given: dict[str, Any]) -> None:
+    assert export("m", Path("out")) is REPORT
+
+
+def test_the_help_says_what_each_option_does() -> None:
+    text = " ".join(CliRunner().invoke(app, ["export", "--help"]).output.split())
+    for option in ("--inputs", "--target", "--opset", "--dtype", "--exporter", "--force",
+                   "--html", "--json", "-o, --output"):  # fmt: skip
+        assert option in text
+    assert "the exit code is 1" in text

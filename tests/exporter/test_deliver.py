@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchferry as tf
+from torchferry.errors import CaptureError, UsageError
+from torchferry.exporter.deliver import deliver
+from torchferry.report.model import Report
+
+CODE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 128)
+    def forward(self, x, most=99):
+        if x.shape[0] > most:
+            raise ValueError(f"{most} rows at most,\\nnot more")
+        return self.linear(x)
+
+class Small(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+class Fixes(nn.Module):
+    def forward(self, x):
+        return x + torch.arange(int(x.shape[0]))[:, None]
+
+class Decides(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+SETS = [(torch.rand(3, 4),), (torch.rand(5, 4),)]
+def model(): return Model(), SETS
+def small(): return Small(), SETS
+def fixes(): return Fixes(), SETS
+def decides(): return Decides(), SETS
+def raises(): return Model(), [(x, 4) for x, in SETS]
+"""
+
+
+@pytest.fixture(autouse=True)
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    Path("delivered.py").write_text(CODE)
+    yield Path("out")
+    for name in ("delivered", "torchferry_user_delivered"):
+        sys.modules.pop(name, None)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder except the code."""
+    files = [p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    named = {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
+    return {name: data for name, data in named.items() if name != "delivered.py"}
+
+
+def earlier(out: Path) -> dict[str, bytes]:
+    """What an earlier export left there."""
+    out.mkdir()
+    (out / "model.onnx").write_bytes(b"earlier model")
+    (out / "report.html").write_bytes(b"earlier report")
+    return content(out)
+
+
+def test_a_good_export_is_a_folder_with_the_model_and_the_page(out: Path) -> None:
+    report = deliver("delivered:model", out)
+    assert report.ok, report.problems
+    assert {p.name for p in out.iterdir()} == {"model.onnx", "model.onnx_data", "report.html"}
+    assert {p.name for p in Path().iterdir()} - {"__pycache__"} == {"out", "delivered.py"}
+    page = (out / "report.html").read_text()
+    assert report.verdict.replace("'", "&#39;") in page
+    assert tf.load(out)(torch.rand(2, 4)).shape == (2, 128)
+    assert report.next_steps[0] == "look at out/report.html"
+    assert "load" in report.next_steps[1]
+
+
+def test_a_model_without_large_weights_is_one_file(out: Path) -> None:
+    assert deliver("delivered:small", out).ok
+    assert {p.name for p in out.iterdir()} == {"model.onnx", "report.html"}
+
+
+def test_every_step_is_told_and_in_the_report(out: Path) -> None:
+    told: list[str] = []
+    report = deliver("delivered:small", out, progress=told.append, opset=18)
+    assert told[:3] == ["load model", "observe", "infer shapes"]
+    assert told[-1] == "verify"
+    assert [step["name"] for step in report.data["steps"]] == told
+    assert report.data["model"]["opset"] == 18
+
+
+def test_an_earlier_export_is_replaced_on_demand(out: Path) -> None:
+    before = earlier(out)
+    with pytest.raises(UsageError, match="out exists; give --force"):
+        deliver("delivered:small", out)
+    assert content(out) == before
+    assert deliver("delivered:small", out, replace=True).ok
+    assert set(content(out)) == {"model.onnx", "report.html"}
+    assert content(out)["model.onnx"] != before["model.onnx"]
+
+
+def test_a_failed_check_goes_beside_and_leaves_the_earlier_export(out: Path) -> None:
+    before = earlier(out)
+    report = deliver("delivered:fixes", out, replace=True)
+    assert not report.ok
+    assert content(out) == before
+    assert set(content(Path("out.failed"))) == {"model.onnx", "report.html"}
+    assert report.next_steps == (
+        "look at out.failed/report.html",
+        "the model that failed is kept in out.failed; out was not touched",
+    )
+    assert not deliver("delivered:fixes", out, replace=True).ok  # the second failure replaces it
+    assert set(content(Path())) == {
+        "out/model.onnx", "out/report.html", "out.failed/model.onnx", "out.failed/report.html",
+    }  # fmt: skip
+
+
+def test_a_capture_that_fails_leaves_nothing(out: Path) -> None:
+    with pytest.raises(CaptureError, match="cannot capture Decides"):
+        deliver("delivered:decides", out)
+    assert content(Path()) == {}
+    assert not out.exists()
+
+
+def test_a_forward_that_raises_is_told_with_the_input_set_and_the_line(out: Path) -> None:
+    before = earlier(out)
+    line = CODE.splitlines().index(
+        '            raise ValueError(f"{most} rows at most,\\nnot more")'
+    )
+    with pytest.raises(UsageError) as caught:
+        deliver("delivered:raises", out, replace=True)
+    assert str(caught.value) == (
+        "delivered:raises, run on input set 2 of 2, ((T1s5x4,int),{}), raised ValueError: "
+        f"4 rows at most, not more\n  at {Path('delivered.py').resolve()}:{line + 1}"
+    )
+    assert content(Path()) == {f"out/{name}": data for name, data in before.items()}
+
+
+@pytest.mark.parametrize("options", [{"opset": 7}, {"target": "tpu"}, {"exporter": "x"}])
+def test_options_are_checked_before_the_model_is_loaded(
+    out: Path, options: dict[str, object]
+) -> None:
+    with pytest.raises(UsageError, match="choose one"):
+        deliver("no:such_model", out, **options)  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_foreign_folder_in_the_place_of_the_failed_one_is_kept(out: Path) -> None:
+    Path("out.failed").mkdir()
+    Path("out.failed/thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"out\.failed holds thesis\.txt"):
+        deliver("delivered:small", out)
+    assert content(Path()) == {"out.failed/thesis.txt": b"mine"}
+
+
+def test_an_accident_leaves_nothing(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = importlib.import_module("torchferry.exporter.export")
+    monkeypatch.setattr(walk.io, "save", lambda model, path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        deliver("delivered:small", out)
+    assert content(Path()) == {}
+
+
+def test_the_report_is_plain_data(out: Path) -> None:
+    report = deliver("delivered:small", out)
+    assert isinstance(report, Report)
+    assert report.title == "export delivered:small"
+    assert report.data["checks"][0]["sizes"] == {"batch_size": 3}
