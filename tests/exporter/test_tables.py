@@ -138,15 +138,18 @@ def test_sizes_in_words() -> None:
 
 
 def test_inputs_say_why_each_axis_is_what_it_is(make_findings: MakeFindings) -> None:
-    def forward(x: torch.Tensor, flag: bool) -> None: ...
+    def forward(x: torch.Tensor, y: torch.Tensor, flag: bool) -> None: ...
 
-    calls = [Call((), {"x": torch.zeros(n, 4), "flag": True}) for n in (3, 5)]
+    calls = [
+        Call((), {"x": torch.zeros(n, 4), "y": torch.zeros(n, 4), "flag": True}) for n in (3, 5)
+    ]
     seen = Observation(inspect.signature(forward), "Model", calls)
     table = tables.input_table(make_findings(seen=seen))
-    assert [row[:4] for row in table.rows] == [
-        ("x", "float32", 0, "batch_size"), ("x", "float32", 1, "4"), ("flag", "constant", "", ""),
-    ]  # fmt: skip
-    assert texts(table, "why") == ["3, 5 → dynamic", "4 in all 2 calls → static", "True"]
+    why = "axis 0: 3, 5 → dynamic; axis 1: 4 in all 2 calls → static"
+    assert table.rows == (
+        ("x and 1 more, to y", "float32", "[batch_size, 4]", why),
+        ("flag", "constant", "", "True"),
+    )
 
 
 def test_steps_as_numbers_and_as_pictures(make_findings: MakeFindings) -> None:

@@ -132,17 +132,27 @@ def _verdict(output: Compared) -> Cell:
 
 
 def input_table(found: Findings) -> Table:
-    """Every axis of every input, and why it is dynamic or static."""
-    rows: list[Row] = []
+    """Every input with its shape, and why its dimensions are dynamic or static.
+
+    Inputs that differ in nothing but their name (the layers of a cache) share a row.
+    """
+    alike: dict[Row, list[str]] = {}
     for argument in found.seen.arguments:
         if argument.dtype is None:
-            rows.append((argument.name, "constant", "", "", repr(argument.value)))
+            alike.setdefault(("constant", "", repr(argument.value)), []).append(argument.name)
+            continue
+        shape = "[" + ", ".join(str(axis.size) for axis in argument.axes) + "]"
+        why = "; ".join(f"axis {axis.index}: {axis.reason}" for axis in argument.axes)
         dtype = str(argument.dtype).removeprefix("torch.")
-        rows += [
-            (argument.name, dtype, axis.index, str(axis.size), axis.reason)
-            for axis in argument.axes
-        ]
-    return Table(("input", "dtype", "axis", "size", "why"), tuple(rows))
+        alike.setdefault((dtype, shape, why), []).append(argument.name)
+    rows = tuple((_first_of(names), *row) for row, names in alike.items())
+    return Table(("input", "dtype", "shape", "why"), rows)
+
+
+def _first_of(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} and {len(names) - 1} more, to {names[-1]}"
 
 
 def step_table(found: Findings) -> Table:

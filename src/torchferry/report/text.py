@@ -103,8 +103,16 @@ class _Printer:
             return
         box = SIMPLE if self.unicode else _ASCII_SIMPLE
         grid = Grid(box=box, show_edge=False, pad_edge=False, header_style="bold")
-        for name, numeric in zip(table.columns, numeric_columns(table), strict=True):
-            grid.add_column(self.text(name), justify=_side(numeric), overflow="fold")
+        headings = table.columns
+        if self.terminal and sum(cell_len(name) + 2 for name in headings) > self.width - 2:
+            # Rich would break them anywhere.
+            headings = tuple(name.replace("_", "_\n") for name in headings)
+        for name, numeric in zip(headings, numeric_columns(table), strict=True):
+            grid.add_column(
+                Text("\n").join(self.text(part) for part in name.split("\n")),
+                justify=_side(numeric),
+                overflow="fold",
+            )
         for row in table.rows:
             grid.add_row(*(self.cell(as_cell(value)) for value in row))
         self.put(self.hold_words(grid))
