@@ -45,7 +45,6 @@ PUBLIC = {
     "CaptureError",
     "ConversionError",
     "FerryError",
-    "Mismatch",
     "Observation",
     "OnnxProgram",
     "RunError",

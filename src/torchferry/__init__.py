@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         CaptureError,
         ConversionError,
         FerryError,
-        Mismatch,
         RunError,
         UsageError,
     )
@@ -40,7 +39,6 @@ _ROOMS = {
         "CaptureError",
         "ConversionError",
         "FerryError",
-        "Mismatch",
         "RunError",
         "UsageError",
     ),
@@ -57,7 +55,6 @@ __all__ = [
     "CaptureError",
     "ConversionError",
     "FerryError",
-    "Mismatch",
     "Observation",
     "OnnxProgram",
     "RunError",

@@ -4,8 +4,7 @@ FerryError
 ├─ UsageError          wrong input
 ├─ CaptureError        torch.export failed; ``attempts`` holds what each strategy said
 ├─ ConversionError     the exported program could not be written in ONNX
-├─ RunError            onnxruntime refused to load or run the model
-└─ Mismatch            the numbers differ, or a dimension is not dynamic as asked
+└─ RunError            onnxruntime refused to load or run the model
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ __all__ = [
     "CaptureError",
     "ConversionError",
     "FerryError",
-    "Mismatch",
     "RunError",
     "UsageError",
 ]
@@ -78,9 +76,3 @@ class RunError(FerryError):
     def __init__(self, message: str, *, node: str | None = None) -> None:
         super().__init__(message)
         self.node = node
-
-
-class Mismatch(FerryError):
-    """A check failed: outputs differ, or a dimension was fixed that had to stay dynamic."""
-
-    exit_code = 1

@@ -15,7 +15,6 @@ from torchferry.errors import (
     CaptureError,
     ConversionError,
     FerryError,
-    Mismatch,
     RunError,
     UsageError,
 )
@@ -74,7 +73,6 @@ def test_the_verdict_is_printed_and_is_the_exit_code(
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Mismatch("it differs"), 1),
         (UsageError("there is no file x"), 2),
         (CaptureError("cannot capture", [("strict", "no")]), 3),
         (ConversionError("no ONNX form"), 3),
