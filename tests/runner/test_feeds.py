@@ -1,0 +1,83 @@
+import pytest
+import torch
+
+from torchferry.errors import UsageError
+from torchferry.runner.feeds import make_feeds
+from torchferry.values import make_dynamic_cache
+from torchferry.values.flatten import flatten
+from torchferry.values.signature import Signature, Slot
+
+IDS = torch.arange(6).reshape(2, 3)
+LENGTH = ["batch", 1, "past", 4]
+
+
+def cache(batch=2, length=5):
+    return make_dynamic_cache(
+        [(torch.ones(batch, 1, length, 4), torch.zeros(batch, 1, length, 4))]
+    )
+
+
+@pytest.fixture
+def signature():
+    return Signature(
+        parameters=("input_ids", "scale", "cache"),
+        inputs=(
+            Slot("input_ids", ("input_ids",)),
+            Slot("past_key_values.0.key", ("cache", "key_cache", 0)),
+            Slot("past_key_values.0.value", ("cache", "value_cache", 0)),
+        ),
+        constants={"scale": 2},
+        outputs=flatten(())[1],
+        leaves=(),
+    )
+
+
+@pytest.fixture
+def infos():
+    return {
+        "input_ids": (torch.int64, ["batch", "seq"]),
+        "past_key_values.0.key": (torch.float32, LENGTH),
+        "past_key_values.0.value": (torch.float32, LENGTH),
+    }
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+@pytest.mark.parametrize("positional", [True, False])
+def test_finds_every_input(signature, infos, name, positional):
+    args, kwargs = ((IDS,), {}) if positional else ((), {"input_ids": IDS})
+    feeds = make_feeds(signature, infos, args, {**kwargs, name: cache()})
+    assert list(feeds) == [slot.name for slot in signature.inputs]
+    assert torch.equal(feeds["input_ids"], IDS)
+    assert torch.equal(feeds["past_key_values.0.key"], torch.ones(2, 1, 5, 4))
+    assert torch.equal(feeds["past_key_values.0.value"], torch.zeros(2, 1, 5, 4))
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"past_key_values": make_dynamic_cache([])}])
+def test_an_empty_cache_has_length_zero_and_the_batch_of_the_others(signature, infos, kwargs):
+    feeds = make_feeds(signature, infos, (IDS,), kwargs)
+    assert feeds["past_key_values.0.key"].shape == (2, 1, 0, 4)
+    assert feeds["past_key_values.0.value"].dtype == torch.float32
+
+
+def test_constants_may_be_repeated_but_not_changed(signature, infos):
+    make_feeds(signature, infos, (IDS, 2, cache()), {})
+    with pytest.raises(UsageError, match="exported as 2 and cannot be 3"):
+        make_feeds(signature, infos, (IDS, 3, cache()), {})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {"cache": cache()}, "no value for input input_ids"),
+        ((IDS,), {"labels": IDS}, "no input for argument labels"),
+        ((IDS,), {"input_ids": IDS}, "input_ids is given twice"),
+        ((IDS.int(),), {"cache": cache()}, "input_ids is torch.int32"),
+        ((IDS[0],), {"cache": cache()}, "has shape 3, but the model takes batchxseq"),
+        ((IDS,), {"cache": make_dynamic_cache([(torch.ones(2, 2, 5, 4),) * 2])}, "2x2x5x4"),
+        ((IDS, 2, cache(), IDS), {}, "too many positional arguments"),
+        (("words",), {}, "input_ids is a str, but the model takes a tensor"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(signature, infos, args, kwargs, message):
+    with pytest.raises(UsageError, match=message):
+        make_feeds(signature, infos, args, kwargs)
