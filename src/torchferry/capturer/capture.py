@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as shape_config
 
-from torchferry.capturer.shapes import export_arguments
+from torchferry.capturer.shapes import explicit_keywords, export_arguments
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
 from torchferry.dims import Dim, Size, parse_size, solve_renaming
 from torchferry.errors import CaptureError
@@ -161,8 +162,8 @@ def _failure(
 def _try(
     model: torch.nn.Module, seen: Observation, strategy: _Strategy
 ) -> tuple[ExportedProgram | None, Any, ShapeEvents, Exception | None]:
-    args, kwargs, dynamic_shapes = export_arguments(model, seen, strategy.hint)
     with (
+        explicit_keywords(model, seen),
         torch.no_grad(),
         watch_shapes() as events,
         shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
@@ -173,6 +174,7 @@ def _try(
         redirect_stdout(StringIO()),
     ):
         warnings.simplefilter("ignore")
+        args, kwargs, dynamic_shapes = export_arguments(model, seen, strategy.hint)
         try:
             program = torch.export.export(
                 model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strategy.strict
@@ -209,9 +211,23 @@ def find_fixed(
     fixed = []
     for place, found, wanted in solve_renaming(sizes).conflicts:
         argument, axis, path = axes[place]
-        line = events.line_of(path, axis.index) if events else None
+        source = _source(seen.signature, path)
+        line = events.line_of(source, axis.index) if events else None
         fixed.append(Fixed(argument.name, axis.index, str(wanted), found, line))
     return tuple(fixed)
+
+
+def _source(signature: inspect.Signature, path: Path) -> Path:
+    """The path as torch has it: an argument given by position goes by its parameter's name."""
+    first, *rest = path
+    if not isinstance(first, int):
+        return path
+    for position, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            return (parameter.name, first - position, *rest)
+        if position == first:
+            return (parameter.name, *rest)
+    return path
 
 
 def _brief(error: BaseException) -> str:

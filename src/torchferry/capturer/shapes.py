@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import path_of
 from torchferry.values.flatten import Path
 
-__all__ = ["export_arguments"]
+__all__ = ["explicit_keywords", "export_arguments"]
 
 
 def export_arguments(
@@ -40,6 +42,42 @@ def export_arguments(
         return axes.get(unaliased(path), {})
 
     return args, kwargs, _dynamic_shapes(model, args, kwargs, hints)
+
+
+@contextmanager
+def explicit_keywords(model: torch.nn.Module, seen: Observation) -> Iterator[None]:
+    """Make what ``forward`` takes as ``**kwargs`` parameters of their own, inside the block.
+
+    torch.export 2.13 fails on dynamic shapes of ``**kwargs`` ("Must provide a tree_name when
+    there might be a mismatch"), and ``generate()`` passes constants that way.
+    """
+    forward = model.forward
+    signature = inspect.signature(forward)
+    named = accept_aliases(model, seen.normalized(seen.best)[1])
+    extra = [name for name in named if name not in signature.parameters]
+    if not extra:
+        yield
+        return
+
+    @functools.wraps(forward)
+    def explicit(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    kind = inspect.Parameter.VAR_KEYWORD
+    kept = [p for p in signature.parameters.values() if p.kind is not kind]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
+    explicit.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by inspect
+        parameters=[*kept, *added]
+    )
+    own = vars(model).get("forward")
+    model.forward = explicit
+    try:
+        yield
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
 
 
 def _dynamic_shapes(
@@ -79,8 +117,8 @@ def _nested(value: Any, prefix: Path, hints: Callable[[Path], dict[int, Any]]) -
         if node.is_leaf():
             return next(leaves)
         children = [build(child) for child in node.children()]
-        if node.type is dict:
-            return dict(zip(node.context, children, strict=True))
-        return tuple(children) if node.type is tuple else children
+        if node.type in pytree.BUILTIN_TYPES:  # torch.export compares their types
+            return pytree.SUPPORTED_NODES[node.type].unflatten_fn(children, node.context)
+        return children
 
     return build(spec)

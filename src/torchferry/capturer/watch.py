@@ -7,7 +7,9 @@ Python stack, so the frame that caused it can be read off there.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +21,11 @@ import torch
 __all__ = ["ShapeEvents", "line_of_error", "watch_shapes"]
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
-_TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parent.parent)
-_STANDARD = str(Path(logging.__file__).parent)  # a folder of the standard library's own
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_HERE = str(Path(__file__).parent.parent) + os.sep
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_SYMPY = f"{os.sep}sympy{os.sep}"
 
 
 @dataclass
@@ -56,7 +60,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        created = re.match(r"create_symbol (\S+) = \S+ for (\S+)", message)
+        created = re.match(r"create_symbol (\S+) = \S+ for (.+?\.size\(\)\[\d+\])", message)
         if created:
             self.events.places[created[1]] = created[2]
         elif message.startswith(("set_replacement", "eval ")):
@@ -105,12 +109,21 @@ def line_of_error(error: BaseException) -> str | None:
 
 
 def _user_line() -> str | None:
-    return _innermost(traceback.extract_stack())
+    outside = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
+    return _innermost(traceback.StackSummary.from_list(outside))
 
 
 def _innermost(frames: traceback.StackSummary) -> str | None:
-    """The innermost frame that is neither torch's nor ours nor the standard library's."""
+    """The innermost frame of the user's model; ``None`` when torch works on its own account."""
     for frame in reversed(frames):
-        if not frame.filename.startswith((_TORCH, _HERE, _STANDARD, "<")):
+        if frame.filename.startswith(_HERE):  # further out is who called us
+            return None
+        if not _is_library(frame.filename):
             return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
     return None
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is torch's, the standard library's or sympy's, which torch calls."""
+    standard = file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES)
+    return standard or file.startswith((_TORCH, "<")) or _SYMPY in file

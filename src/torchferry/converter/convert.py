@@ -73,11 +73,12 @@ def convert_with_torch(
 
     Raises:
         UsageError: the opset is out of range.
-        ConversionError: torch.onnx failed.
+        ConversionError: torch.onnx failed, or the module writes to its inputs or buffers.
     """
     translated, program = torch_onnx.export_module(
         model, args, kwargs, dynamic_shapes, _checked(opset)
     )
+    mutation.refuse_mutations(program)
     return _finished(translated, program, dims), program
 
 

@@ -10,8 +10,8 @@ from torch.export import ExportedProgram
 from torchferry.dims import Dim, Size, names_in, parse_size, solve_renaming, substitute
 from torchferry.errors import ConversionError
 from torchferry.observer import conventional_name
-from torchferry.observer.naming import input_name, unaliased
-from torchferry.observer.tree import leaves_of, program_inputs
+from torchferry.observer.naming import input_name, pick_name, unaliased
+from torchferry.observer.tree import leaves_of, named_path, program_inputs
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["name_dimensions", "rename_dimensions"]
@@ -25,7 +25,8 @@ def rename_dimensions(
     Args:
         model: as translated from ``program``.
         program: whose input sizes are expressions of torch's symbols.
-        dims: wanted size by ``(path, axis)``; axes it does not name get conventional names.
+        dims: wanted size by ``(path, axis)``; what it leaves without a name gets a conventional
+            one, or ``data_dependent_0`` where no input has that size.
 
     Raises:
         ConversionError: two dimensions that must be independent are one in the program.
@@ -40,7 +41,7 @@ def rename_dimensions(
                 "its code takes the two for equal. Give inputs where they differ, or name "
                 "them alike"
             )
-    names = dict(renaming.names)
+    names = {**renaming.names, **_names_left(program, renaming.names)}
     for value in _values(model):
         if value.shape is not None:
             value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape])
@@ -60,25 +61,26 @@ def name_dimensions(program: ExportedProgram) -> dict[tuple[str, int], Size]:
     by_symbol: dict[Size, Size] = {}
     examples: dict[Size, int] = {}
     ordered = sorted(program_inputs(program), key=lambda item: "mask" in item[1].name)
+    leaves = leaves_of(*(program.example_inputs or ((), {})))
     for path, node in ordered:
-        shape, example = node.meta["val"].shape, leaves_of(*program.example_inputs)[path].shape
-        known_path = (node.name,) if isinstance(path[0], int) else path
+        shape, example = node.meta["val"].shape, leaves[path].shape
+        known_path = named_path(program, path)
         for axis, torch_size in enumerate(shape):
             found = parse_size(str(torch_size))
             if isinstance(found, int):
                 continue
             if found not in by_symbol:
-                usual = conventional_name(unaliased(known_path), axis, len(shape))
-                by_symbol[found] = _named(usual, known_path, axis, example[axis], examples)
+                by_symbol[found] = _named(
+                    unaliased(known_path), axis, len(shape), example[axis], examples
+                )
                 examples.setdefault(by_symbol[found], example[axis])
             named[input_name(known_path), axis] = by_symbol[found]
     return named
 
 
-def _named(
-    usual: str | None, path: Path, axis: int, example: int, examples: Mapping[Size, int]
-) -> Size:
+def _named(path: Path, axis: int, rank: int, example: int, examples: Mapping[Size, int]) -> Size:
     """The usual name, unless it is taken by another size; else a sum of two known sizes."""
+    usual = conventional_name(path, axis, rank)
     if usual is not None and examples.get(Dim.of(usual), example) == example:
         return Dim.of(usual)
     known = [size for size in examples if isinstance(size, Dim) and size.name]
@@ -88,7 +90,9 @@ def _named(
         for b in known[i + 1 :]
         if examples[a] + examples[b] == example and usual is not None
     ]
-    return sums[0] if len(sums) == 1 else Dim.of(f"{'_'.join(map(str, path))}_dim_{axis}")
+    if len(sums) == 1:
+        return sums[0]
+    return Dim.of(pick_name([(path, axis, rank)], {str(size) for size in examples}))
 
 
 def _known_axes(
@@ -97,10 +101,23 @@ def _known_axes(
     usual = {} if wanted else name_dimensions(program)
     for path, node in program_inputs(program):
         for axis, torch_size in enumerate(node.meta["val"].shape):
-            name = node.name if isinstance(path[0], int) else input_name(path)
+            name = input_name(named_path(program, path))
             size = wanted.get((unaliased(path), axis), usual.get((name, axis)))
             if size is not None:
                 yield f"{path_text(path)} axis {axis}", parse_size(str(torch_size)), size
+
+
+def _names_left(program: ExportedProgram, names: Mapping[str, Size]) -> dict[str, Size]:
+    """Names for the symbols of input sizes that have none yet."""
+    found: dict[str, Size] = {}
+    for path, node in program_inputs(program):
+        known_path = named_path(program, path)
+        shape = node.meta["val"].shape
+        for axis, torch_size in enumerate(shape):
+            for symbol in sorted(names_in(parse_size(str(torch_size))) - {*names, *found}):
+                taken = {str(size) for size in [*names.values(), *found.values()]}
+                found[symbol] = Dim.of(pick_name([(known_path, axis, len(shape))], taken))
+    return found
 
 
 def _renamed(dim: int | ir.SymbolicDim, names: dict[str, Size]) -> int | ir.SymbolicDim:

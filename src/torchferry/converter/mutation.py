@@ -2,50 +2,119 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
+from operator import getitem
+from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from torchferry.converter.provenance import user_line
 from torchferry.errors import ConversionError
 
 __all__ = ["refuse_mutations"]
 
+_KINDS = {
+    InputKind.BUFFER: "buffer",
+    InputKind.CONSTANT_TENSOR: "tensor",
+    InputKind.PARAMETER: "parameter",
+    InputKind.USER_INPUT: "input",
+}
+_NORMS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)
+
 
 def refuse_mutations(program: ExportedProgram) -> None:
-    """Check that the program leaves its inputs, buffers and parameters as they are.
+    """Check that the program leaves its inputs, buffers, parameters and constants as they are.
+
+    Writes to what was made on the way are fine.
 
     Raises:
         ConversionError: names what is written to, and the user's line.
     """
-    writes = [node for node in program.graph.nodes if _writes(node)]
-    if not writes:
-        return
-    # Only functionalization knows through which views a write reaches an input.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own pytrees
-        functional = program.run_decompositions({})
-    mutated = [
-        f"{spec.kind.name.split('_')[0].lower()} {spec.target}"
-        for spec in functional.graph_signature.output_specs
-        if spec.kind is not OutputKind.USER_OUTPUT
-    ]
-    if mutated:
-        line = next((line for node in writes if (line := user_line(node.stack_trace))), None)
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    written: dict[str, torch.fx.Node] = {}
+    for node in program.graph.nodes:
+        for target in _written_by(node):
+            source = _source(target)
+            if source.op == "placeholder":
+                spec = specs[source.name]
+                kind = _KINDS.get(spec.kind, "object")
+                name = source.name if spec.target is None else spec.target
+                written.setdefault(f"{kind} {name}", node)
+    for output in program.graph_signature.output_specs:  # of a program that was functionalized
+        if output.kind not in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
+            kind = output.kind.name.removeprefix("USER_").split("_")[0].lower()
+            written.setdefault(f"{kind} {output.target}", program.graph.output_node())
+    if written:
+        training = any(name.endswith("num_batches_tracked") for name in written)
+        first = next(iter(written.values()))
+        line = user_line(first.stack_trace)
         raise ConversionError(
-            f"forward writes to {', '.join(mutated)}"
-            + (f", near {line}" if line else "")
-            + ". An ONNX graph has no state, so the write would be lost: return the new value "
-            "as an output, or take a copy first (x = x.clone())",
-            node=writes[0].name,
+            f"forward writes to {', '.join(written)}"
+            + (f", at {line}" if line else "")
+            + ". An ONNX graph has no state, so the write would be lost: "
+            + (
+                "call model.eval() first"
+                if training
+                else "return the new value as an output, or take a copy first (x = x.clone())"
+            ),
+            node=first.name,
             source_line=line,
         )
 
 
-def _writes(node: torch.fx.Node) -> bool:
+def _written_by(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    # torch.tensor(...) inside forward is traced as detach_ of a fresh copy; it writes nothing.
+    if node.target is not torch.ops.aten.detach_.default:
+        yield from (argument for argument, written in _aliased(node) if written)
+    # The schemas of these do not say that they update the statistics when they train.
+    if node.target in _NORMS and node.args[5] is True:
+        yield from (arg for arg in node.args[3:5] if isinstance(arg, torch.fx.Node))
+
+
+def _source(node: torch.fx.Node) -> torch.fx.Node:
+    """The node whose memory a tensor lies in."""
+    while node.op == "call_function":
+        if node.target is getitem:
+            viewed: Any = node.args[0]
+        else:
+            viewed, written = next(_aliased(node), (None, False))
+            if viewed is None or not (written or _is_view(node, viewed)):
+                return node
+        node = viewed
+    return node
+
+
+def _aliased(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, bool]]:
+    """The arguments that the schema says are written to (True) or that results are views of."""
     schema = getattr(node.target, "_schema", None)
-    # torch.tensor(...) inside forward is traced as detach_ of a fresh copy.
-    fresh = node.target is torch.ops.aten.detach_.default
-    return bool(schema is not None and schema.is_mutable and not fresh)
+    for index, argument in enumerate(schema.arguments if schema is not None else ()):
+        if argument.alias_info is None:
+            continue
+        given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+        for value in given if isinstance(given, (list, tuple)) else [given]:
+            if isinstance(value, torch.fx.Node):
+                yield value, argument.alias_info.is_write
+
+
+def _is_view(node: torch.fx.Node, viewed: torch.fx.Node) -> bool:
+    """Whether the result lies in the memory of an argument, as far as the schema allows it.
+
+    The operator is run on fake tensors: those that a saved program holds know nothing of it.
+    """
+    values, named = torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
+    operator: Any = node.target
+    try:
+        with detect_fake_mode(viewed.meta["val"]) or nullcontext():
+            result = operator(*values, **named)
+    except RuntimeError:  # the shapes do not tell; better refuse too much than lose a write
+        return True
+    return bool(_storages(viewed.meta["val"]) & _storages(result))
+
+
+def _storages(value: Any) -> set[int]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return {v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ __all__ = ["SOURCE_KEY", "stamp", "user_line"]
 SOURCE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>\S+)')
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
 def user_line(stack_trace: str | None) -> str | None:

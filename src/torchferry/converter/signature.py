@@ -6,15 +6,17 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from onnx_ir.passes.common import NameFixPass
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.utils import _pytree as pytree
 
 from torchferry.errors import ConversionError
 from torchferry.observer.naming import cache_name, input_name
-from torchferry.observer.tree import leaves_of, program_inputs
+from torchferry.observer.tree import leaves_of, named_path, program_inputs
+from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
-from torchferry.values.signature import SIGNATURE_KEY, Signature, Slot
+from torchferry.values.signature import SIGNATURE_KEY, Constant, Signature, Slot
 
 __all__ = ["read_signature", "write_signature"]
 
@@ -23,15 +25,16 @@ def read_signature(program: ExportedProgram) -> Signature:
     """Name every input and output of a program.
 
     A cache's keys and values are ``past_key_values.0.key`` on the way in and ``present.0.key`` on
-    the way out; the other names are paths (``encoder.0``), ``output_0`` for a tuple's items.
+    the way out; the other names are paths (``encoder.0``), ``output_0`` for a tuple's items. An
+    output whose name is taken, by an input or another output, is called ``output_NAME``.
 
     Raises:
-        ConversionError: two inputs would get the same name.
+        ConversionError: two inputs would get the same name, or the outputs are nested in a class
+            that cannot be put together again.
     """
-    inputs = []
-    for path, node in program_inputs(program):
-        named = (node.name,) if isinstance(path[0], int) else path
-        inputs.append(Slot(input_name(named), path))
+    inputs = [
+        Slot(input_name(named_path(program, path)), path) for path, _ in program_inputs(program)
+    ]
     names = [slot.name for slot in inputs]
     for name in names:
         if names.count(name) > 1:
@@ -51,7 +54,8 @@ def write_signature(model: ir.Model, signature: Signature) -> None:
     """Rename the inputs and outputs of a translated model and store the signature, in place.
 
     The graph's inputs and outputs must be in the order of the program's. An output that is an
-    input, a weight or another output gets a node of its own.
+    input, a weight or another output gets a node of its own; a value inside the graph that has
+    the name of an input or output, another name.
     """
     graph = model.graph
     for value, slot in zip(graph.inputs, signature.inputs, strict=True):
@@ -69,6 +73,7 @@ def write_signature(model: ir.Model, signature: Signature) -> None:
             graph.outputs[index] = output
         taken.add(id(output))
         output.name = name
+    NameFixPass()(model)  # inputs and outputs come first and keep their names
     model.producer_name = "torchferry"
     model.metadata_props[SIGNATURE_KEY] = signature.to_json()
 
@@ -77,43 +82,79 @@ def _outputs(
     program: ExportedProgram, inputs: set[str]
 ) -> tuple[Structure, tuple[Any, ...], tuple[str, ...]]:
     """Nesting, leaves and names of the Python numbers among the outputs."""
-    nested, numbered = _example_outputs(program)
-    pairs, structure = flatten(nested)
+    stand_ins = _StandIns(program)
+    pairs, structure = flatten(stand_ins.nested)
+    positions = [stand_ins.position(leaf) for _, leaf in pairs]
+    if [p for p in positions if p is not None] != list(range(stand_ins.count)):
+        raise ConversionError(
+            f"the model returns {string_type(stand_ins.nested)}, with tensors inside a class "
+            "torchferry does not know, or knows otherwise than PyTorch's pytrees do: return them "
+            "in tuples, lists or dictionaries, or teach it the class with "
+            "torchferry.values.kinds.register"
+        )
     leaves: list[Any] = []
     numbers: list[str] = []
-    for path, leaf in pairs:
-        if id(leaf) not in numbered:
-            leaves.append(leaf)
+    taken = set(inputs)
+    for (path, leaf), position in zip(pairs, positions, strict=True):
+        if position is None:
+            leaves.append(_constant(path, leaf))
             continue
         name = _output_name(path)
-        name = f"output_{name}" if name in inputs else name
+        while name in taken:
+            name = f"output_{name}"
+        taken.add(name)
         leaves.append([name])
         if not isinstance(leaf, torch.Tensor):
             numbers.append(name)
     return structure, tuple(leaves), tuple(numbers)
 
 
-def _example_outputs(program: ExportedProgram) -> tuple[Any, dict[int, Any]]:
-    """The outputs with a stand-in, known by its identity, for everything that is computed."""
-    output = program.graph.output_node().args[0]
-    values: list[Any] = []
-    stand_ins: dict[int, Any] = {}
-    for node, spec in zip(output, program.graph_signature.output_specs, strict=True):
-        if spec.kind.name != "USER_OUTPUT":
-            continue
-        if isinstance(spec.arg, ConstantArgument):
-            values.append(spec.arg.value)
-            continue
-        example = node.meta["val"]
-        is_tensor = isinstance(example, torch.Tensor)
-        stand_in = (
-            torch.empty((1,) * example.ndim, dtype=example.dtype, device="meta")
-            if is_tensor
-            else _Number()
-        )
-        stand_ins[id(stand_in)] = stand_in
-        values.append(stand_in)
-    return pytree.tree_unflatten(values, program.call_spec.out_spec), stand_ins
+def _constant(path: Path, leaf: Any) -> Constant:
+    if leaf is None or isinstance(leaf, (bool, int, float, str)):
+        return leaf
+    raise ConversionError(
+        f"output {path_text(path)} is a {type(leaf).__name__}, which an ONNX model cannot return: "
+        "return tensors, numbers, text or None"
+    )
+
+
+class _StandIns:
+    """The outputs with a stand-in for everything that is computed.
+
+    A class that another library registered with pytrees may copy its tensors when it is put
+    together, so a stand-in is known by its last size where it has one, else by its identity.
+
+    Attributes:
+        nested: what the model returns.
+        count: how many of its leaves are computed.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self._known: list[Any] = []
+        values: list[Any] = []
+        output = program.graph.output_node().args[0]
+        for node, spec in zip(output, program.graph_signature.output_specs, strict=True):
+            if spec.kind.name != "USER_OUTPUT":
+                continue
+            if isinstance(spec.arg, ConstantArgument):
+                values.append(spec.arg.value)
+            else:
+                self._known.append(self._make(node.meta["val"], len(self._known)))
+                values.append(self._known[-1])
+        self.count = len(self._known)
+        self.nested = pytree.tree_unflatten(values, program.call_spec.out_spec)
+
+    def _make(self, example: Any, position: int) -> Any:
+        if not isinstance(example, torch.Tensor):
+            return _Number()
+        shape = [*[1] * (example.ndim - 1), position + 1] if example.ndim else []
+        return torch.empty(shape, dtype=example.dtype, device="meta")
+
+    def position(self, leaf: Any) -> int | None:
+        """Which of the computed outputs a leaf stands for; ``None`` for a constant."""
+        if isinstance(leaf, torch.Tensor) and leaf.is_meta and leaf.ndim:
+            return leaf.shape[-1] - 1
+        return next((i for i, known in enumerate(self._known) if known is leaf), None)
 
 
 class _Number:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import Any
 
 import onnx_ir as ir
@@ -27,13 +29,13 @@ def translate(program: ExportedProgram, opset: int) -> ir.Model:
     Raises:
         ConversionError: names the operator, the module and the user's line.
     """
-    with _quiet(), _without_constant_outputs(program):
+    with _quiet(), _flat(program):
         try:
             result = torch.onnx.export(
                 program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            raise _explain(program, error) from error
+            raise _explain(error) from error
     if result is None:
         raise ConversionError("torch.onnx returned no model")
     return result.model
@@ -70,32 +72,50 @@ def export_module(
     return result.model, result.exported_program
 
 
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
 def _root(error: BaseException) -> str:
     """What the first exception of the chain said, in one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}"
+    *_, root = _chain(error)
+    lines = str(root).strip().splitlines() or [""]
+    return f"{type(root).__name__}: {lines[0][:300]}"
 
 
-def _explain(program: ExportedProgram, error: Exception) -> ConversionError:
+def _explain(error: Exception) -> ConversionError:
     """The reason in one sentence, instead of a page of torch's."""
-    text = str(error)
     missing = re.search(
-        r"No ONNX function found for <OpOverload\(op='(.+?)', overload='(.+?)'", text
+        r"No ONNX function found for <OpOverload\(op='(.+?)', overload='(.+?)'", str(error)
     )
-    name = re.search(r"translating node %(\w+)", text)
-    node = next((n for n in program.graph.nodes if name and n.name == name[1]), None)
+    node = _node_at_fault(error)
     line = user_line(node.stack_trace) if node is not None else None
     module = _module_of(node) if node is not None else None
     reason = f"{missing[1]}.{missing[2]} has no ONNX translation" if missing else _root(error)
-    places = [f"node {name[1]}" if name else "", f"in {module}" if module else ""]
+    places = [f"node {node.name}" if node else "", f"in {module}" if module else ""]
     where = "".join(f", {place}" for place in [*places, f"at {line}" if line else ""] if place)
     return ConversionError(
         f"cannot convert to ONNX: {reason}{where}. Rewrite that line with operators that ONNX has",
-        node=name[1] if name else None,
+        node=node.name if node is not None else None,
         source_line=line,
     )
+
+
+def _node_at_fault(error: Exception) -> torch.fx.Node | None:
+    """The node torch.onnx was translating.
+
+    It belongs to the decomposed program, which nothing but the frames of the traceback holds.
+    """
+    for cause in _chain(error):
+        name = re.match(r"Error when translating node %(\w+)", str(cause))
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            node = frame.f_locals.get("node")
+            if name and isinstance(node, torch.fx.Node) and node.name == name[1]:
+                return node
+    return None
 
 
 def _module_of(node: torch.fx.Node) -> str | None:
@@ -109,44 +129,49 @@ def _module_of(node: torch.fx.Node) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hold back what torch.onnx says about itself (operators of packages not installed)."""
-    logger = logging.getLogger("torch.onnx")
-    disabled = logger.disabled
-    children = [
-        logging.getLogger(name)
-        for name in list(logging.root.manager.loggerDict)
-        if name.startswith("torch.onnx._internal")
-    ]
-    levels = [child.level for child in children]
-    for child in children:
-        child.setLevel(logging.ERROR)
-    logger.disabled = True
+    """Hold back what torch says about itself (operators of packages not installed, graphs).
+
+    What matters comes back as an error. Logs the user asked for (TORCH_LOGS) are shown.
+    """
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch", "")]
+    asked = loggers[0].isEnabledFor(logging.INFO)
+    handlers = [] if asked else [handler for logger in loggers for handler in logger.handlers]
+    levels = [handler.level for handler in handlers]
+    for handler in handlers:
+        handler.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.disabled = disabled
-        for child, level in zip(children, levels, strict=True):
-            child.setLevel(level)
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)
 
 
 @contextmanager
-def _without_constant_outputs(program: ExportedProgram) -> Iterator[None]:
-    """Leave None and numbers among the outputs out of the graph: the signature has them."""
+def _flat(program: ExportedProgram) -> Iterator[None]:
+    """Leave nesting, None and numbers out of the program inside the block: the signature has them.
+
+    torch.onnx traces the program again to decompose it. Caches that transformers itself registered
+    with pytrees compute when they are put together, which would end up in the graph and fail
+    ("Constant tensor lifted_tensor_0 is not in the constants dictionary").
+    """
     output = program.graph.output_node()
     specs = program.graph_signature.output_specs
-    kept = [not isinstance(spec.arg, ConstantArgument) for spec in specs]
-    if all(kept):
-        yield
-        return
     root = program.module_call_graph[0].signature
-    before = output.args, list(specs), root.out_spec
+    call = root.in_spec, root.out_spec, root.forward_arg_names
+    before = output.args, list(specs), program.example_inputs, program._guards_code
+    kept = [not isinstance(spec.arg, ConstantArgument) for spec in specs]
+    inputs = tuple(pytree.tree_leaves(program.example_inputs))
     output.args = (tuple(a for a, keep in zip(before[0][0], kept, strict=True) if keep),)
     specs[:] = [spec for spec, keep in zip(before[1], kept, strict=True) if keep]
-    # The nesting must count as many leaves as there are outputs.
+    root.in_spec = pytree.tree_structure((inputs, {}))
     root.out_spec = pytree.tree_structure([0] * sum(kept))
+    root.forward_arg_names = None
+    program.example_inputs = (inputs, {})
+    program._guards_code = []  # they speak of the nested arguments
     try:
         yield
     finally:
-        output.args, specs[:], root.out_spec = before
+        root.in_spec, root.out_spec, root.forward_arg_names = call
+        output.args, specs[:], program.example_inputs, program._guards_code = before

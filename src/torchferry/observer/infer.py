@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,8 +124,11 @@ def _check(path: Path, column: Sequence[Any]) -> None:
 
 def _equal(left: Any, right: Any) -> bool:
     """Whether two constants are one: ``1`` is not ``True``, and NaN is NaN."""
-    same_nan = left != left and right != right  # noqa: PLR0124  (true of NaN only)
-    return type(left) is type(right) and ((left == right) is True or same_nan is True)
+    if type(left) is not type(right):
+        return False
+    return (left == right) is True or (
+        isinstance(left, float) and math.isnan(left) and math.isnan(right)
+    )
 
 
 def _shown(leaf: Any) -> str:
@@ -176,7 +180,7 @@ def _solve(
 def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[Size, str] | None:
     """The sizes in terms of those already named, or ``None``."""
     said = [index for index, size in enumerate(sizes) if size is not None]
-    wanted = [sizes[index] for index in said]
+    wanted = [size for size in sizes if size is not None]
     known = [
         ([v[index] or 0 for index in said], size)
         for v, (size, _) in solved.items()
@@ -214,6 +218,8 @@ def _describe(
             axes.append(Axis(index, size, sizes, f"{seen} → dynamic{relation}"))
         else:
             constant = next(s for s in sizes if s is not None)
-            calls = "the only call" if len(column) == 1 else f"all {len(column)} calls"
+            having = sum(s is not None for s in sizes)
+            calls = "the only call" if having == 1 else f"all {having} calls"
+            calls += " that have it" if having < len(column) else ""
             axes.append(Axis(index, constant, sizes, f"{constant} in {calls} → static"))
     return Argument(path, example.dtype, tuple(axes), optional=optional)

@@ -15,7 +15,6 @@ from torchferry.errors import UsageError
 from torchferry.observer.infer import Argument, Axis, infer_arguments
 from torchferry.observer.resize import resize
 from torchferry.observer.tree import leaves_of, replace_leaves
-from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 
 __all__ = ["Argument", "Axis", "Call", "Observation"]
@@ -54,6 +53,7 @@ class Observation:
         calls: in the order they were made.
         named: sizes the caller fixed or named: ``{("x", 1): Dim.of("width")}``; they win over
             what is inferred.
+        positional: names of arguments that are known by position only, for people to read.
     """
 
     signature: inspect.Signature
@@ -65,7 +65,8 @@ class Observation:
     def normalized(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call with every argument moved to its name, in the order of the signature.
 
-        Arguments without a name of their own (``*args``, positional-only) stay positional.
+        Arguments without a name of their own (positional-only, ``*args`` and all before them)
+        stay positional. A None that is the default anyway is left out.
 
         Raises:
             UsageError: the arguments do not fit the signature.
@@ -76,21 +77,25 @@ class Observation:
             raise UsageError(
                 f"{self.title}.forward{self.signature} cannot take {call}: {error}"
             ) from error
+        kinds = {name: p.kind for name, p in self.signature.parameters.items()}
+        if inspect.Parameter.VAR_POSITIONAL in kinds.values():
+            # What stands before *args can only be given by position too.
+            return bound.args, bound.kwargs
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            kind = self.signature.parameters[name].kind
-            if kind is inspect.Parameter.VAR_POSITIONAL:
-                # What stands before *args can only be given by position too.
-                args = [*kwargs.values(), *value]
-                kwargs = {}
-            elif kind is inspect.Parameter.POSITIONAL_ONLY:
+            if kinds[name] is inspect.Parameter.POSITIONAL_ONLY:
                 args.append(value)
-            elif kind is inspect.Parameter.VAR_KEYWORD:
-                kwargs.update(value)
-            else:
+            elif kinds[name] is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update({k: v for k, v in value.items() if v is not None})
+            elif value is not None or self.signature.parameters[name].default is not None:
                 kwargs[name] = value
-        return tuple(args), {k: v for k, v in kwargs.items() if v is not None}
+        return tuple(args), kwargs
+
+    def add(self, call: Call) -> None:
+        """Take one more call; what was inferred from fewer is forgotten."""
+        self.calls.append(call)
+        self.__dict__.pop("arguments", None)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
@@ -163,26 +168,32 @@ class Observation:
         """Inputs of other sizes, made from those of the best call.
 
         Args:
-            sizes: a value for every one of ``dynamic_names``.
+            sizes: a value for every one of ``dynamic_names`` that the best call depends on.
             seed: of the noise that tells repeated rows apart.
 
         Raises:
             UsageError: a name has no size.
         """
-        missing = [name for name in self.dynamic_names if name not in sizes]
+        args, kwargs = self.normalized(self.best)
+        axes = {argument.path: argument.axes for argument in self.arguments}
+        needed = {
+            name: None
+            for path in leaves_of(args, kwargs)
+            for axis in axes[path]
+            for name in sorted(names_in(axis.size))
+        }
+        missing = [name for name in needed if name not in sizes]
         if missing:
             raise UsageError(f"no size given for {', '.join(missing)}")
-        by_path = {a.path: a for a in self.arguments}
         generator = torch.Generator().manual_seed(seed)
 
         def resized(path: tuple[str | int, ...], leaf: Any) -> Any:
-            argument = by_path.get(path)
-            if argument is None or not isinstance(leaf, torch.Tensor):
+            if not isinstance(leaf, torch.Tensor):
                 return leaf
-            shape = [evaluate(axis.size, sizes) for axis in argument.axes]
+            shape = [evaluate(axis.size, sizes) for axis in axes[path]]
             return resize(leaf, shape, generator)
 
-        return replace_leaves(*clone(self.normalized(self.best)), change=resized)
+        return replace_leaves(args, kwargs, change=resized)
 
     def map_axes(
         self, change: Callable[[Argument, Axis], Any]

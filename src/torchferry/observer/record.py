@@ -22,7 +22,8 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
 
     Inputs are kept as they were before the call (a cache grows in place), outputs as they were
     right after it. The model's results and its signature stay as they are, and nothing is recorded
-    while torch.export or a compiler traces it. A call that raises is not recorded.
+    while torch.export or a compiler traces it. A call that raises, or returns None, is not
+    recorded. Of nested calls the inner one comes first, as it ends first.
 
     Args:
         model: any module.
@@ -41,21 +42,23 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     entered: list[tuple[tuple[Any, ...], dict[str, Any], float] | None] = []
 
     def before(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        full = limit is not None and len(seen.calls) >= limit
-        if torch.compiler.is_compiling() or torch.compiler.is_exporting() or full:
-            entered.append(None)
+        if _is_traced():
             return
-        copied_args, copied_kwargs = clone((args, kwargs))
-        entered.append((copied_args, copied_kwargs, time.perf_counter()))
+        start = None
+        if limit is None or len(seen.calls) < limit:
+            copied_args, copied_kwargs = clone((args, kwargs))
+            start = copied_args, copied_kwargs, time.perf_counter()
+        entered.append(start)
 
     def after(*hook: Any) -> None:
+        if _is_traced():
+            return
         outputs = hook[-1]
         start = entered.pop()
         if start is not None and outputs is not None:
             copied_args, copied_kwargs, began = start
             seconds = time.perf_counter() - began
-            seen.calls.append(Call(copied_args, copied_kwargs, clone(outputs), seconds))
-            seen.__dict__.pop("arguments", None)  # what was inferred from fewer calls
+            seen.add(Call(copied_args, copied_kwargs, clone(outputs), seconds))
 
     first = model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
     # always_call: a forward that raises must not leave its start behind.
@@ -65,3 +68,7 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     finally:
         first.remove()
         last.remove()
+
+
+def _is_traced() -> bool:
+    return torch.compiler.is_compiling() or torch.compiler.is_exporting()

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torchferry.errors import UsageError
 from torchferry.values.flatten import Path, register_pytrees
 
-__all__ = ["leaves_of", "path_of", "program_inputs", "replace_leaves"]
+__all__ = ["leaves_of", "named_path", "path_of", "program_inputs", "replace_leaves"]
 
 
 def path_of(key_path: tuple[Any, ...]) -> Path:
@@ -67,6 +67,13 @@ def program_inputs(program: ExportedProgram) -> Iterator[tuple[Path, torch.fx.No
         node = nodes.get(argument.name)
         if node is not None and hasattr(node.meta.get("val"), "shape"):
             yield path_of(key_path), node
+
+
+def named_path(program: ExportedProgram, path: Path) -> Path:
+    """The path with the parameter's name in place of a position; ``xs_0`` of ``*xs``."""
+    names = program.module_call_graph[0].signature.forward_arg_names or ()
+    first, *rest = path
+    return (names[first], *rest) if isinstance(first, int) and first < len(names) else path
 
 
 def _plain(key: Any) -> str | int:

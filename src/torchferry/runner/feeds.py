@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchferry.errors import UsageError
-from torchferry.observer.naming import unaliased
+from torchferry.observer.naming import in_cache, unaliased
 from torchferry.observer.tree import leaves_of
 from torchferry.values.describe import string_type
-from torchferry.values.flatten import path_text
+from torchferry.values.flatten import Path, path_text
 from torchferry.values.signature import Signature
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ def make_feeds(
 ) -> dict[str, torch.Tensor]:
     """Find the tensor of every graph input in the model's own arguments.
 
-    Positional arguments go by forward's parameter names. ``past_key_values`` and ``cache`` are one
-    argument. A cache that is empty or left out becomes keys and values of length 0.
+    An argument may be given by position or by name, however it was exported;
+    ``past_key_values`` and ``cache`` are one. A cache that is empty or left out becomes keys and
+    values of length 0.
 
     Args:
         signature: of the exported model.
@@ -41,53 +42,52 @@ def make_feeds(
         Tensors by input name, with as many dimensions as the input has.
 
     Raises:
-        UsageError: an argument is missing, unknown, of another dtype or rank, or a constant that
-            differs from the one exported.
+        UsageError: an argument is missing, unknown, given twice, of another dtype, rank or size,
+            or a constant that differs from the one exported.
     """
-    import torch
-
-    places = {unaliased(slot.path): slot.name for slot in signature.inputs}
+    places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
     feeds: dict[str, torch.Tensor] = {}
-    for path, leaf in leaves_of(*_named(signature, args, kwargs)).items():
-        name = places.get(unaliased(path))
+    given: set[Path] = set()
+    for path, leaf in leaves_of(args, kwargs).items():
+        known = _named(signature, path)
+        if known in given:
+            raise UsageError(f"argument {path_text(known)} is given twice")
+        given.add(known)
+        name = places.get(known)
         if name is None:
-            _check_constant(signature, path_text(path), leaf)
-            continue
-        tensor = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
-        feeds[name] = _checked(name, tensor, infos[name])
+            _check_constant(signature, known, leaf)
+        else:
+            feeds[name] = _checked(name, leaf, infos[name])
     for path, name in places.items():
         if name not in feeds:
-            if path[0] != "past_key_values":
-                given = string_type((args, kwargs), with_shape=True)
-                raise UsageError(f"no value for input {name}; got {given}")
-            feeds[name] = _empty(infos[name], feeds, infos)
+            # What is computed from an empty cross-attention is another graph.
+            if not in_cache(path) or "cross_attention_cache" in path:
+                got = string_type((args, kwargs), with_shape=True)
+                raise UsageError(f"no value for input {name}; got {got}")
+            feeds[name] = _empty(name, feeds, infos)
     return feeds
 
 
-def _named(
-    signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments as they were exported: by position only where the exported ones were."""
-    by_position = {slot.path[0] for slot in signature.inputs if isinstance(slot.path[0], int)}
-    if by_position or not args:
-        return args, kwargs
-    if len(args) > len(signature.parameters):
-        raise UsageError(
-            f"{len(args)} positional arguments given, but forward takes "
-            f"{', '.join(signature.parameters) or 'none'}"
-        )
-    named = dict(zip(signature.parameters, args, strict=False))
-    twice = sorted(named.keys() & kwargs.keys())
-    if twice:
-        raise UsageError(f"argument {twice[0]} is given twice, by position and by name")
-    return (), {**named, **kwargs}
-
-
-def _check_constant(signature: Signature, name: str, value: Any) -> None:
-    if name in signature.constants:
-        if signature.constants[name] != value:
+def _named(signature: Signature, path: Path) -> Path:
+    """The path with the parameter's name in place of a position, under one of its aliases."""
+    first, *rest = path
+    if isinstance(first, int):
+        if first >= len(signature.parameters):
             raise UsageError(
-                f"argument {name} was exported as {signature.constants[name]!r} and cannot be "
+                f"too many positional arguments: the model was exported with "
+                f"{', '.join(signature.parameters) or 'none'}"
+            )
+        first = signature.parameters[first]
+    return unaliased((first, *rest))
+
+
+def _check_constant(signature: Signature, path: Path, value: Any) -> None:
+    name = path_text(path)
+    constants = {_constant_name(signature, key): c for key, c in signature.constants.items()}
+    if name in constants:
+        if constants[name] != value:
+            raise UsageError(
+                f"argument {name} was exported as {constants[name]!r} and cannot be "
                 f"{value!r}: export the model again with the other value"
             )
         return
@@ -97,8 +97,22 @@ def _check_constant(signature: Signature, name: str, value: Any) -> None:
     )
 
 
-def _checked(name: str, tensor: torch.Tensor, info: InputInfo) -> torch.Tensor:
+def _constant_name(signature: Signature, key: str) -> str:
+    first, dot, rest = key.partition(".")
+    named = _named(signature, (int(first) if first.isdecimal() else first,))
+    return f"{named[0]}{dot}{rest}"
+
+
+def _checked(name: str, leaf: Any, info: InputInfo) -> torch.Tensor:
+    import torch
+
     dtype, shape = info
+    try:
+        tensor = leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"input {name} is a {type(leaf).__name__}, but the model takes a tensor"
+        ) from error
     if tensor.dtype != dtype:
         raise UsageError(f"input {name} is {tensor.dtype}, but the model takes {dtype}")
     fits = tensor.ndim == len(shape) and all(
@@ -115,17 +129,21 @@ def _checked(name: str, tensor: torch.Tensor, info: InputInfo) -> torch.Tensor:
 
 
 def _empty(
-    info: InputInfo, feeds: Mapping[str, torch.Tensor], infos: Mapping[str, InputInfo]
+    name: str, feeds: Mapping[str, torch.Tensor], infos: Mapping[str, InputInfo]
 ) -> torch.Tensor:
     """Keys or values of an empty cache: sizes known from the other inputs, 0 for the length."""
     import torch
 
     known: dict[str, int] = {}
-    for name, tensor in feeds.items():
-        for symbol, size in zip(infos[name][1], tensor.shape, strict=True):
+    for other, tensor in feeds.items():
+        for symbol, size in zip(infos[other][1], tensor.shape, strict=True):
             if isinstance(symbol, str):
                 known.setdefault(symbol, size)
-    dtype, shape = info
-    sizes = [s if isinstance(s, int) else known.get(str(s), 0) for s in shape]
-    sizes[-2] = 0
-    return torch.empty(sizes, dtype=dtype)
+    dtype, shape = infos[name]
+    sizes = [0 if axis == len(shape) - 2 else size for axis, size in enumerate(shape)]
+    unknown = [size for size in sizes if not isinstance(size, int) and size not in known]
+    if unknown:
+        raise UsageError(f"no value for input {name}, and no other input tells its {unknown[0]}")
+    return torch.empty(
+        [size if isinstance(size, int) else known[str(size)] for size in sizes], dtype=dtype
+    )

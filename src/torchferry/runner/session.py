@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnxruntime
 
 from torchferry.errors import RunError, UsageError
@@ -34,8 +35,15 @@ _TYPES = {
     "tensor(uint64)": ("uint64", 13),
     "tensor(bfloat16)": ("bfloat16", 16),
     "tensor(float8e4m3fn)": ("float8_e4m3fn", 17),
+    "tensor(float8e4m3fnuz)": ("float8_e4m3fnuz", 18),
     "tensor(float8e5m2)": ("float8_e5m2", 19),
+    "tensor(float8e5m2fnuz)": ("float8_e5m2fnuz", 20),
 }
+
+# The ways onnxruntime names the node it blames.
+_NODE = re.compile(
+    r"Name:'([^']+)'|node with name '([^']+)'|[Ii]n [Nn]ode,? \(\"?([^\"),]+)|node \(([^)]+)\)"
+)
 
 
 class Session:
@@ -58,14 +66,21 @@ class Session:
             providers: onnxruntime's execution providers; the CPU's when ``None``.
 
         Raises:
-            UsageError: the file does not exist or was not written by torchferry.
+            UsageError: the file does not exist or was not written by torchferry, or onnxruntime
+                has no such provider.
             RunError: onnxruntime cannot load it; names the node it blames.
         """
         self.path = Path(path)
         if not self.path.is_file():
             raise UsageError(f"no model at {self.path}")
+        unknown = {*(providers or ())} - {*onnxruntime.get_available_providers()}
+        if unknown:
+            raise UsageError(
+                f"onnxruntime has no {unknown.pop()} here: choose from "
+                f"{', '.join(onnxruntime.get_available_providers())}"
+            )
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors come back as exceptions
+        options.log_severity_level = 4  # errors come back as exceptions
         try:
             self.session = onnxruntime.InferenceSession(
                 str(self.path), options, providers=list(providers or ["CPUExecutionProvider"])
@@ -79,6 +94,9 @@ class Session:
                 "torchferry. Run it with onnxruntime itself, or export the model again"
             )
         self.signature = Signature.from_json(metadata[SIGNATURE_KEY])
+        strange = {v.type for v in self.session.get_inputs()} - _TYPES.keys()
+        if strange:
+            raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")
 
     @property
     def inputs(self) -> dict[str, InputInfo]:
@@ -106,10 +124,14 @@ class Session:
         Raises:
             RunError: onnxruntime failed; names the node.
         """
-        kinds = {value.name: _TYPES[value.type][1] for value in self.session.get_inputs()}
         names = [value.name for value in self.session.get_outputs()]
-        # A program may not use an input it is given; onnxruntime then has none of that name.
-        ort_feeds = {n: _to_ort(t, kinds[n]) for n, t in feeds.items() if n in kinds}
+        kinds = {value.name: _TYPES[value.type][1] for value in self.session.get_inputs()}
+        # onnxruntime reads the arrays' memory and does not keep them alive.
+        arrays = {name: _array(tensor) for name, tensor in feeds.items()}
+        ort_feeds = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kinds[name])
+            for name, array in arrays.items()
+        }
         try:
             results = self.session.run_with_ort_values(names, ort_feeds)
         except _ort_errors() as error:
@@ -118,15 +140,15 @@ class Session:
         return {name: _to_torch(r) for name, r in zip(names, results, strict=True)}
 
 
-def _to_ort(tensor: torch.Tensor, element_type: int) -> onnxruntime.OrtValue:
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     import torch
 
     plain = tensor.detach().cpu().contiguous()
-    # numpy has no bfloat16 or float8: hand over the bits and say what they are.
+    # numpy has no bfloat16 or float8: hand over the bits.
     bits = {1: torch.uint8, 2: torch.int16}.get(plain.element_size())
     if plain.is_floating_point() and bits is not None:
         plain = plain.view(bits)
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(plain.numpy(), element_type)
+    return plain.numpy()
 
 
 def _to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
@@ -145,7 +167,7 @@ def _ort_errors() -> tuple[type[Exception], ...]:
 
 def _run_error(what: str, error: Exception) -> RunError:
     text = " ".join(str(error).split())
-    node = re.search(r"Name:'([^']+)'|[Nn]ode[:(]? ?\(?'?\"?([\w/.:]+)'?\"?\)", text)
+    node = _NODE.search(text)
     name = next((group for group in node.groups() if group), None) if node else None
     return RunError(f"{what}: {text[:600]}", node=name)
 

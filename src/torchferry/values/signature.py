@@ -7,7 +7,7 @@ the original model takes and gives back what it returns.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from torchferry.values.flatten import (
     unflatten,
 )
 
-__all__ = ["SIGNATURE_KEY", "Signature", "Slot"]
+__all__ = ["SIGNATURE_KEY", "Constant", "Signature", "Slot"]
 
 SIGNATURE_KEY = "pkg.torchferry.signature"  # of the model's metadata
 
@@ -100,20 +100,47 @@ class Signature:
         """
         try:
             data = json.loads(text)
+            outputs = structure_from_json(data["outputs"])
             return cls(
-                parameters=tuple(data["parameters"]),
-                inputs=tuple(Slot(name, tuple(path)) for name, path in data["inputs"]),
-                constants=data["constants"],
-                outputs=structure_from_json(data["outputs"]),
-                leaves=tuple(data["leaves"]),
+                parameters=_strings(data["parameters"]),
+                inputs=tuple(_slot(*pair) for pair in data["inputs"]),
+                constants={str(key): _constant(c) for key, c in dict(data["constants"]).items()},
+                outputs=outputs,
+                leaves=_leaves(data["leaves"], outputs.leaf_count),
                 numbers=_strings(data["numbers"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"the model's signature cannot be read ({type(error).__name__}: {error}); "
                 "it was not written by torchferry, or by a newer version: export it again"
             ) from error
 
 
-def _strings(values: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(map(str, values))
+def _strings(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{str(values)[:80]} is no list of names")
+    return tuple(values)
+
+
+def _slot(name: Any, path: Any) -> Slot:
+    if not isinstance(name, str) or not isinstance(path, list) or not path:
+        raise TypeError(f"{name!r} at {path!r} is no input")
+    if not all(isinstance(part, (str, int)) for part in path):
+        raise TypeError(f"{path!r} is no path")
+    return Slot(name, tuple(path))
+
+
+def _leaves(leaves: Any, count: int) -> tuple[list[str] | Constant, ...]:
+    if len(leaves) != count:
+        raise ValueError(f"{len(leaves)} leaves for {count} places")
+    return tuple(_leaf(leaf) for leaf in leaves)
+
+
+def _leaf(leaf: Any) -> list[str] | Constant:
+    return list(_strings(leaf)[:1]) if isinstance(leaf, list) and leaf else _constant(leaf)
+
+
+def _constant(value: Any) -> Constant:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{str(value)[:80]} is no constant")

@@ -1,0 +1,187 @@
+import pytest
+import torch
+
+from torchferry.dims import Dim
+from torchferry.errors import UsageError
+from torchferry.observer import Call, Observation
+from torchferry.values import make_dynamic_cache
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, mask=None, *, scale=1.0, cache=None, **extra):
+        return x
+
+
+class Variadic(torch.nn.Module):
+    def forward(self, a, /, b, c=None, *rest, d=None):
+        return a
+
+
+class Positional(torch.nn.Module):
+    def forward(self, a, b=None, /, c=None):
+        return a
+
+
+def observed(model, *sets):
+    return Observation.from_inputs(model, sets)
+
+
+def names(seen):
+    return {a.name: [str(axis.size) for axis in a.axes] for a in seen.arguments}
+
+
+def test_an_argument_is_known_by_its_name_however_it_is_passed():
+    x, mask = torch.zeros(2, 3), torch.zeros(2)
+    seen = observed(
+        Model(), ((x, mask), {}), ((torch.zeros(4, 3),), {"mask": torch.zeros(4)}),
+        ((), {"mask": torch.zeros(5), "x": torch.zeros(5, 3)}),
+    )  # fmt: skip
+    assert names(seen) == {"x": ["batch_size", "3"], "mask": ["batch_size"]}
+    assert list(seen.normalized(seen.calls[2])[1]) == ["x", "mask"]
+
+
+def test_a_none_that_is_the_default_is_dropped_and_another_is_kept():
+    seen = observed(Model(), ((), {}))
+    call = Call((torch.zeros(1), None), {"scale": None, "cache": None, "unused": None})
+    args, kwargs = seen.normalized(call)
+    assert args == ()
+    assert list(kwargs) == ["x", "scale"]
+    assert kwargs["scale"] is None
+    required = Observation.from_inputs(Variadic(), [])
+    assert required.normalized(Call((torch.zeros(1), None), {}))[0][1] is None
+
+
+def test_what_stands_before_star_args_stays_positional():
+    a, b, c, d, e = (torch.zeros(n, 2) for n in range(1, 6))
+    seen = observed(Variadic(), ((a, b, c, d), {"d": e}), ((a, b), {}))
+    args, kwargs = seen.normalized(seen.calls[0])
+    assert [t.shape[0] for t in args] == [1, 2, 3, 4]
+    assert list(kwargs) == ["d"]
+    assert [t.shape[0] for t in seen.normalized(seen.calls[1])[0]] == [1, 2]
+
+
+def test_positional_only_arguments_stay_positional():
+    seen = observed(Positional(), ((torch.zeros(1), torch.zeros(2)), {"c": torch.zeros(3)}))
+    args, kwargs = seen.normalized(seen.calls[0])
+    assert [t.shape[0] for t in args] == [1, 2]
+    assert list(kwargs) == ["c"]
+    assert list(names(seen)) == ["args.0", "args.1", "c"]
+
+
+def test_what_goes_into_kwargs_is_named():
+    seen = observed(
+        Model(),
+        ((torch.zeros(2),), {"b": torch.zeros(2, 3), "flag": True}),
+        ((torch.zeros(4),), {"flag": True, "b": torch.zeros(4, 5)}),
+    )
+    assert names(seen) == {"x": ["batch_size"], "b": ["batch_size", "b_dim_1"], "flag": []}
+
+
+def test_arguments_that_do_not_fit_show_the_signature_and_what_was_given():
+    seen = observed(Positional(), ((), {"z": torch.zeros(2, 3)}))
+    with pytest.raises(
+        UsageError, match=r"Positional.forward\(a, b=None, /, c=None\) cannot take"
+    ):
+        _ = seen.arguments
+    with pytest.raises(UsageError, match="z:T1s2x3"):
+        seen.normalized(seen.calls[0])
+
+
+def test_no_call_is_an_error_that_says_what_to_do():
+    with pytest.raises(UsageError, match="no call of Model was recorded: run the model inside"):
+        _ = observed(Model()).dynamic_names
+
+
+def test_add_forgets_what_was_inferred():
+    seen = observed(Model(), ((torch.zeros(2),), {}))
+    assert seen.dynamic_names == ()
+    seen.add(Call((torch.zeros(3),), {}))
+    assert seen.dynamic_names == ("batch_size",)
+
+
+def test_a_size_given_wins_over_what_is_inferred():
+    seen = observed(Model(), ((torch.zeros(2, 3),), {}), ((torch.zeros(2, 4),), {}))
+    seen.named = {("x", 0): Dim.of("rows"), ("x", 1): 3}
+    (x,) = seen.arguments
+    assert [str(axis.size) for axis in x.axes] == ["rows", "3"]
+    assert x.axes[0].reason == "given"
+
+
+def test_the_best_call_has_most_tensors_and_no_small_sizes():
+    small = ((torch.zeros(1, 4),), {"mask": torch.zeros(1)})
+    equal = ((torch.zeros(3, 3),), {"mask": torch.zeros(3)})
+    good = ((torch.zeros(3, 5),), {"mask": torch.zeros(3)})
+    bare = ((torch.zeros(7, 9),), {})
+    seen = observed(Model(), small, equal, good, bare)
+    assert seen.best is seen.calls[2]
+
+
+def test_sizes_of_a_call_leave_out_what_is_absent_and_count_an_empty_cache_as_0():
+    def cache(length):
+        return make_dynamic_cache([(torch.zeros(2, 1, length, 4),) * 2])
+
+    seen = observed(
+        Model(),
+        ((torch.zeros(2, 6),), {"cache": make_dynamic_cache([])}),
+        ((torch.zeros(2, 7),), {"cache": cache(5), "mask": torch.zeros(3)}),
+        ((torch.zeros(2, 9),), {"cache": cache(8), "mask": torch.zeros(4)}),
+    )
+    assert seen.sizes_of(seen.calls[0]) == {"x_dim_1": 6, "past_sequence_length": 0}
+    assert seen.sizes_of(seen.calls[1]) == {
+        "x_dim_1": 7, "batch_size": 3, "past_sequence_length": 5,
+    }  # fmt: skip
+    assert [a.cached for a in seen.arguments] == [False, False, True, True]
+
+
+def test_inputs_are_made_at_other_sizes_by_evaluating_the_expressions():
+    seen = observed(
+        Model(),
+        ((torch.zeros(2, 3),), {"mask": torch.zeros(5)}),
+        ((torch.zeros(4, 7),), {"mask": torch.zeros(11)}),
+        ((torch.zeros(5, 6),), {"mask": torch.zeros(11)}),
+    )
+    assert names(seen)["mask"] == ["batch_size + x_dim_1"]
+    args, kwargs = seen.inputs_at({"batch_size": 1, "x_dim_1": 8})
+    assert args == ()
+    assert kwargs["x"].shape == (1, 8)
+    assert kwargs["mask"].shape == (9,)
+
+
+def test_inputs_made_share_nothing_with_those_recorded():
+    x = torch.ones(2, 3)
+    cache = make_dynamic_cache([(torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4))])
+    seen = observed(Model(), ((x,), {"cache": cache}), ((torch.ones(1, 3),), {"cache": cache}))
+    _, kwargs = seen.inputs_at(seen.sizes_of(seen.best))
+    kwargs["x"].zero_()
+    kwargs["cache"].layers[0].keys.zero_()
+    assert (x == 1).all()
+    assert (cache.layers[0].keys == 1).all()
+
+
+def test_inputs_need_the_sizes_of_what_the_best_call_has():
+    seen = observed(
+        Model(),
+        ((torch.zeros(2, 3),), {"a": torch.zeros(8, 9)}),
+        ((torch.zeros(3, 4),), {"a": torch.zeros(8, 7)}),
+        ((torch.zeros(6, 5),), {"b": torch.zeros(8, 5)}),
+        ((torch.zeros(7, 9),), {"b": torch.zeros(8, 4)}),
+    )
+    assert "b" not in seen.best.kwargs
+    assert "b_dim_1" in seen.dynamic_names
+    _, kwargs = seen.inputs_at(seen.sizes_of(seen.best))
+    assert sorted(kwargs) == ["a", "x"]
+    with pytest.raises(UsageError, match="no size given for a_dim_1"):
+        seen.inputs_at({"batch_size": 2, "x_dim_1": 2})
+
+
+def test_map_axes_speaks_of_the_dynamic_axes_of_tensors():
+    seen = observed(
+        Model(), ((torch.zeros(2, 3),), {"flag": 1}), ((torch.zeros(4, 3),), {"flag": 1})
+    )
+    assert seen.map_axes(lambda argument, axis: (argument.name, axis.index)) == {
+        ("x",): {0: ("x", 0)}
+    }
+
+
+def test_a_call_prints_its_arguments():
+    assert str(Call((torch.zeros(2, 3),), {"flag": True})) == "((T1s2x3,),dict(flag:bool))"

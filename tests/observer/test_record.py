@@ -1,0 +1,183 @@
+import inspect
+
+import pytest
+import torch
+
+from torchferry.observer import observe
+from torchferry.values import make_dynamic_cache
+from torchferry.zoo import get_tiny_llm
+
+
+class Grow(torch.nn.Module):
+    """Appends to a list of tensors, and writes to its input."""
+
+    def forward(self, x, *, seen):
+        seen.append(x.clone())
+        x.add_(1)
+        return x
+
+
+class Countdown(torch.nn.Module):
+    def forward(self, n):
+        if n.numel() == 1:
+            return n * 10
+        return self(n[1:]) + 1
+
+
+class Picky(torch.nn.Module):
+    def forward(self, x):
+        if x.shape[0] == 3:
+            raise ValueError("not three")
+        return x * 2
+
+
+@pytest.fixture(scope="module")
+def llm():
+    return get_tiny_llm(
+        vocab_size=100, hidden_size=32, intermediate_size=32, head_dim=16, num_hidden_layers=2
+    )["model"]
+
+
+def hooks(model):
+    return len(model._forward_hooks), len(model._forward_pre_hooks)
+
+
+def test_inputs_are_kept_as_they_were_before_the_call():
+    seen_list = []
+    model = Grow()
+    with observe(model) as seen:
+        model(torch.zeros(2), seen=seen_list)
+        model(torch.zeros(3), seen=seen_list)
+    assert [len(call.kwargs["seen"]) for call in seen.calls] == [0, 1]
+    assert all((call.args[0] == 0).all() for call in seen.calls)
+    assert all((call.outputs == 1).all() for call in seen.calls)
+
+
+def test_outputs_are_kept_as_they_were_right_after_the_call():
+    model = torch.nn.Identity()
+    with observe(model) as seen:
+        model(torch.zeros(2)).add_(5)
+    assert (seen.calls[0].outputs == 0).all()
+
+
+def test_results_and_signature_stay_as_they_are():
+    model = torch.nn.Linear(2, 3)
+    x = torch.randn(4, 2)
+    expected, signature = model(x), inspect.signature(model.forward)
+    with observe(model) as seen:
+        got = model(x)
+        assert inspect.signature(model.forward) == signature
+    assert torch.equal(got, expected)
+    assert got.requires_grad
+    assert torch.equal(seen.calls[0].outputs, expected)
+    assert seen.calls[0].seconds > 0
+
+
+def test_hooks_are_gone_afterwards_also_after_an_exception():
+    model = Picky()
+    with pytest.raises(ZeroDivisionError), observe(model):
+        raise ZeroDivisionError
+    with pytest.raises(ValueError, match="not three"), observe(model) as seen:
+        model(torch.ones(3))
+    assert hooks(model) == (0, 0)
+    assert seen.calls == []
+
+
+def test_a_call_that_raises_leaves_no_trace_in_the_next():
+    model = Picky()
+    with observe(model) as seen:
+        model(torch.ones(2))
+        with pytest.raises(ValueError, match="not three"):
+            model(torch.ones(3))
+        model(torch.ones(4))
+    assert [call.args[0].shape[0] for call in seen.calls] == [2, 4]
+    assert [call.outputs.shape[0] for call in seen.calls] == [2, 4]
+
+
+def test_recursive_calls_keep_their_own_inputs():
+    model = Countdown()
+    with observe(model) as seen:
+        model(torch.ones(3))
+    assert [call.args[0].shape[0] for call in seen.calls] == [1, 2, 3]
+    assert [call.outputs.item() for call in seen.calls] == [10, 11, 12]
+
+
+def test_blocks_may_be_nested():
+    model = torch.nn.Linear(2, 2)
+    with observe(model) as outer:
+        model(torch.ones(1, 2))
+        with observe(model) as inner:
+            model(torch.ones(2, 2))
+    assert (len(outer.calls), len(inner.calls)) == (2, 1)
+
+
+def test_limit_keeps_the_first_calls():
+    model = torch.nn.Linear(2, 2)
+    with observe(model, limit=2) as seen:
+        for n in range(1, 5):
+            model(torch.ones(n, 2))
+    assert [call.args[0].shape[0] for call in seen.calls] == [1, 2]
+
+
+def test_what_was_inferred_grows_with_the_calls():
+    model = torch.nn.Linear(2, 2)
+    with observe(model) as seen:
+        model(torch.ones(1, 2))
+        assert seen.dynamic_names == ()
+        model(torch.ones(2, 2))
+        assert seen.dynamic_names == ("batch_size",)
+
+
+def test_nothing_is_recorded_while_torch_export_traces():
+    model = torch.nn.Linear(2, 2)
+    with observe(model) as seen:
+        torch.export.export(model, (torch.ones(3, 2),))
+        torch.export.export(model, (torch.ones(3, 2),), strict=True)
+        model(torch.ones(4, 2))
+    assert [call.args[0].shape[0] for call in seen.calls] == [4]
+
+
+def test_nothing_is_recorded_while_a_compiler_traces():
+    model = torch.nn.Linear(2, 2)
+    x = torch.ones(3, 2)
+    with observe(model) as seen:
+        got = torch.compile(model, backend="eager")(x)
+    assert seen.calls == []
+    torch.testing.assert_close(got, model(x))
+
+
+def test_generate_is_seen_call_by_call(llm):
+    prompts = [torch.arange(2 * 5).reshape(2, 5), torch.arange(3 * 7).reshape(3, 7)]
+    masks = [torch.ones_like(p).index_fill(1, torch.tensor([0]), 0) for p in prompts]
+    runs = list(zip(prompts, masks, strict=True))
+    options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    expected = [llm.generate(p, attention_mask=mask, **options) for p, mask in runs]
+    with observe(llm) as seen:
+        got = [llm.generate(p, attention_mask=mask, **options) for p, mask in runs]
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+
+    lengths = [call.kwargs["input_ids"].shape[1] for call in seen.calls]
+    assert lengths == [5, 1, 1, 7, 1, 1]
+    prefill, decode, *_ = (seen.normalized(call)[1]["cache"] for call in seen.calls)
+    assert all(layer.keys is None for layer in prefill.layers)
+    assert [layer.keys.shape[2] for layer in decode.layers] == [5, 5]
+
+    sizes = {a.name: [str(axis.size) for axis in a.axes] for a in seen.arguments}
+    assert sizes["input_ids"] == ["batch_size", "sequence_length"]
+    assert sizes["position_ids"] == ["batch_size", "sequence_length"]
+    assert sizes["attention_mask"] == ["batch_size", "past_sequence_length + sequence_length"]
+    for name in ("past_key_values.0.key", "past_key_values.1.value"):
+        assert sizes[name] == ["batch_size", "1", "past_sequence_length", "16"]
+    assert seen.dynamic_names == ("batch_size", "sequence_length", "past_sequence_length")
+    assert seen.sizes_of(seen.calls[0]) == {
+        "batch_size": 2, "sequence_length": 5, "past_sequence_length": 0,
+    }  # fmt: skip
+    assert seen.sizes_of(seen.best)["past_sequence_length"] > 0
+
+
+def test_a_cache_that_grows_in_place_is_kept_as_it_was(llm):
+    cache = make_dynamic_cache([(torch.ones(2, 1, 4, 16), torch.ones(2, 1, 4, 16))] * 2)
+    with observe(llm) as seen, torch.no_grad():
+        llm(torch.ones(2, 3, dtype=torch.int64), cache=cache)
+    assert cache.get_seq_length() == 7
+    assert seen.calls[0].kwargs["cache"].get_seq_length() == 4
