@@ -8,6 +8,8 @@ import torch
 
 __all__ = ["resize"]
 
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
 
 def resize(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
     """Stretch or shrink a tensor to ``shape``.
@@ -25,18 +27,20 @@ def resize(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generato
     Returns:
         A new contiguous tensor of the same dtype and device, without gradient.
     """
-    result = tensor.detach()
+    # PyTorch does not index its newer unsigned types: go through their bits.
+    signed = _SIGNED.get(tensor.dtype, tensor.dtype)
+    result = tensor.detach().view(signed)
     grown = False
     for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)):
         if old == 0 < new:
-            return result.new_zeros(tuple(shape))
+            return tensor.new_zeros(tuple(shape))
         if old != new:
             index = torch.arange(new, device=tensor.device) * old // max(new, 1)
             result = result.index_select(axis, index)
         grown = grown or new > old
     if grown and result.is_floating_point():
         result = _told_apart(result, tensor.detach(), generator)
-    return result.clone(memory_format=torch.contiguous_format)
+    return result.clone(memory_format=torch.contiguous_format).view(tensor.dtype)
 
 
 def _told_apart(
