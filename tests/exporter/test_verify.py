@@ -68,14 +68,33 @@ def verdicts(checks: list[Check]) -> set[str]:
 
 @pytest.mark.parametrize(
     ("scale", "limit"),
-    [(1.0, 1.1e-4), (1000.0, 1e-4 + 1e-2), (0.1, 1.1e-5), (0.0, 1.1e-6), (1e-9, 1.1e-6)],
+    [(1.0, 1.1e-4), (1000.0, 1e-4 + 1e-2), (0.1, 1.1e-5), (0.0, 1.1e-6), (1e-9, 1e-10)],
 )
 def test_the_limit_grows_with_what_is_expected(scale: float, limit: float) -> None:
     assert F32.allows(Discrepancy(abs=limit * 0.999, scale=scale))
     assert not F32.allows(Discrepancy(abs=limit * 1.001, scale=scale))
 
 
-@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e3))
+@pytest.mark.parametrize(
+    ("dtype", "difference", "passes"),
+    [
+        (torch.int64, 1.0, False),
+        (torch.int64, 0.0, True),
+        (torch.bool, 1.0, False),
+        (torch.float32, 1e-3, False),
+        (torch.float16, 1e-3, True),
+        (torch.bfloat16, 5e-2, True),
+        (torch.float64, 5e-5, True),  # a float32 model may return float64
+    ],
+)
+def test_the_dtype_of_an_output_matters(
+    dtype: torch.dtype, difference: float, passes: bool
+) -> None:
+    expected = torch.ones(2).to(dtype)
+    assert F32.allows(Discrepancy(abs=difference, scale=1.0), expected) is passes
+
+
+@given(st.floats(1e-12, 1e6), st.floats(0, 1e6), st.floats(0, 1e3))
 def test_a_larger_scale_never_allows_less(low: float, more: float, difference: float) -> None:
     if F32.allows(Discrepancy(abs=difference, scale=low)):
         assert F32.allows(Discrepancy(abs=difference, scale=low + more))

@@ -81,3 +81,41 @@ def test_constants_may_be_repeated_but_not_changed(signature, infos):
 def test_what_does_not_fit_is_refused_by_name(signature, infos, args, kwargs, message):
     with pytest.raises(UsageError, match=message):
         make_feeds(signature, infos, args, kwargs)
+
+
+def test_what_was_exported_by_position_may_be_given_by_name(infos):
+    signature = Signature(
+        parameters=("input_ids", "scale"),
+        inputs=(Slot("input_ids", (0,)),),
+        constants={"1": 2, "0.k": 1},
+        outputs=flatten(())[1],
+        leaves=(),
+    )
+    for args, kwargs in (((IDS, 2), {}), ((IDS,), {"scale": 2}), ((), {"input_ids": IDS})):
+        assert torch.equal(make_feeds(signature, infos, args, kwargs)["input_ids"], IDS)
+    with pytest.raises(UsageError, match="argument scale was exported as 2"):
+        make_feeds(signature, infos, (), {"input_ids": IDS, "scale": 3})
+
+
+def test_numbers_and_arrays_become_tensors_of_the_inputs_type():
+    signature = Signature(("x",), (Slot("x", ("x",)),), {}, flatten(())[1], ())
+    infos = {"x": (torch.float64, [])}
+    with pytest.raises(UsageError, match=r"x is torch.float32, but the model takes torch.float64"):
+        make_feeds(signature, infos, (2.5,), {})
+    assert make_feeds(signature, infos, (IDS.numpy().sum() / 2,), {})["x"].item() == 7.5
+    with pytest.raises(UsageError, match="shape 2x3, but the model takes a scalar"):
+        make_feeds(signature, infos, (IDS.double(),), {})
+
+
+def test_an_empty_cache_needs_the_other_sizes_from_somewhere(signature, infos):
+    infos["past_key_values.0.key"] = (torch.float32, ["other", 1, "past", 4])
+    with pytest.raises(UsageError, match=r"no other input tells its other"):
+        make_feeds(signature, infos, (IDS,), {})
+
+
+def test_an_empty_cross_attention_is_refused(infos):
+    path = ("past_key_values", "cross_attention_cache", "key_cache", 0)
+    slots = (Slot("input_ids", ("input_ids",)), Slot("past_key_values.0.key", path))
+    signature = Signature(("input_ids",), slots, {}, flatten(())[1], ())
+    with pytest.raises(UsageError, match=r"no value for input past_key_values.0.key"):
+        make_feeds(signature, infos, (IDS,), {})

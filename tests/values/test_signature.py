@@ -79,3 +79,28 @@ def test_a_class_named_in_a_file_is_not_imported(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="hostile_module"):
         Signature.from_json(text)
     assert "hostile_module" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("leaves", []),
+        ("leaves", [[3], ["b"]]),
+        ("leaves", [{}, ["b"]]),
+        ("inputs", [["x", []]]),
+        ("inputs", [["x"]]),
+        ("inputs", [[1, ["x"]]]),
+        ("inputs", [["x", [None]]]),
+        ("constants", {"flag": [1]}),
+        ("constants", 3),
+        ("numbers", "ab"),
+        ("parameters", [1]),
+        ("outputs", {"type": "builtins:tuple", "children": 3}),
+        ("outputs", {"type": "os:system", "children": []}),
+    ],
+)
+def test_a_damaged_part_is_refused(part, value):
+    data = json.loads(signature_of((..., ...)).to_json())
+    Signature.from_json(json.dumps(data))
+    with pytest.raises(UsageError):
+        Signature.from_json(json.dumps({**data, part: value}))

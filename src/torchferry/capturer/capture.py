@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
@@ -14,16 +14,20 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as shape_config
 
-from torchferry.capturer.shapes import explicit_keywords, export_arguments
+from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
 from torchferry.dims import Dim, Size, parse_size, solve_renaming
 from torchferry.errors import CaptureError
 from torchferry.observer import Argument, Axis, Observation
+from torchferry.observer.keywords import explicit_keywords
 from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import program_inputs
 from torchferry.values.flatten import Path
 
 __all__ = ["Attempt", "Captured", "Fixed", "capture", "find_fixed"]
+
+_UNLIMITED = 2**31  # a bound as large as this is none
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,28 @@ class Captured:
         """The size of each dimension that the program takes at one size only, by name."""
         return {f.name: f.size for f in self.fixed if isinstance(f.size, int)}
 
+    def bounds(self, seen: Observation) -> dict[str, tuple[int, int | None]]:
+        """The least and largest size the program was traced for, by name of the dimension.
+
+        A branch on a size (``if x.shape[0] > 20``) narrows them; outside of them the program
+        computes something else than the model.
+        """
+        found: dict[str, tuple[int, int | None]] = {}
+        ranges = {str(symbol): r for symbol, r in self.program.range_constraints.items()}
+        nodes = {unaliased(path): node for path, node in program_inputs(self.program)}
+        for argument in seen.arguments:
+            node = nodes.get(unaliased(argument.path))
+            if node is None:
+                continue
+            for axis in argument.axes:
+                symbol = str(node.meta["val"].shape[axis.index])
+                name = axis.size.name if isinstance(axis.size, Dim) else None
+                if name is not None and symbol in ranges:
+                    upper = ranges[symbol].upper
+                    high = int(upper) if upper.is_Integer and upper < _UNLIMITED else None
+                    found[name] = (int(ranges[symbol].lower), high)
+        return found
+
 
 @dataclass(frozen=True)
 class _Strategy:
@@ -94,6 +120,7 @@ class _Strategy:
     strict: bool
     oblivious: bool
     hint: Any
+    as_seen: bool = False
 
 
 # backed_size_oblivious keeps torch from assuming that a dynamic size is neither 0 nor 1.
@@ -101,9 +128,15 @@ _STRATEGIES = (
     _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC),
     _Strategy("non-strict", False, False, TorchDim.DYNAMIC),
     _Strategy("strict", True, False, TorchDim.DYNAMIC),
+    _Strategy(
+        "non-strict, sizes of 0 and 1 as seen", False, False, TorchDim.DYNAMIC, as_seen=True
+    ),
 )
 # Only to learn which dimensions the code fixes: what AUTO gives up is reported as a fault.
 _DIAGNOSIS = _Strategy("non-strict, fixed sizes allowed", False, True, TorchDim.AUTO)
+
+# What torch says when the code fixes a size, in general, and to 0 or 1.
+_FIXES = ("Constraints violated", "conflicts between user-specified ranges and inferred ranges")
 
 
 def capture(model: torch.nn.Module, seen: Observation) -> Captured:
@@ -123,14 +156,21 @@ def capture(model: torch.nn.Module, seen: Observation) -> Captured:
     """
     attempts: list[Attempt] = []
     first: BaseException | None = None
+    small = min(seen.sizes_of(seen.best).values(), default=2) < 2
     for strategy in _STRATEGIES:
+        if strategy.as_seen and not small:
+            continue  # that is what was tried first
         program, shapes, events, error = _try(model, seen, strategy)
         attempts.append(Attempt(strategy.text, None if error is None else _brief(error)))
         if program is not None:
             return Captured(program, shapes, tuple(attempts), find_fixed(program, seen, events))
         first = first or error
-        if "Constraints violated" in str(error):
-            program, shapes, events, error = _try(model, seen, _DIAGNOSIS)
+        if any(text in str(error) for text in _FIXES):
+            # Where only a size of 0 or 1 works, it is fixed to that.
+            diagnosis = replace(
+                _DIAGNOSIS, as_seen=strategy.as_seen, oblivious=not strategy.as_seen
+            )
+            program, shapes, events, error = _try(model, seen, diagnosis)
             attempts.append(Attempt(_DIAGNOSIS.text, None if error is None else _brief(error)))
             if program is not None:
                 return Captured(
@@ -163,7 +203,7 @@ def _try(
     model: torch.nn.Module, seen: Observation, strategy: _Strategy
 ) -> tuple[ExportedProgram | None, Any, ShapeEvents, Exception | None]:
     with (
-        explicit_keywords(model, seen),
+        explicit_keywords(model, accept_aliases(model, seen.normalized(seen.best)[1])),
         torch.no_grad(),
         watch_shapes() as events,
         shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
@@ -174,7 +214,9 @@ def _try(
         redirect_stdout(StringIO()),
     ):
         warnings.simplefilter("ignore")
-        args, kwargs, dynamic_shapes = export_arguments(model, seen, strategy.hint)
+        args, kwargs, dynamic_shapes = export_arguments(
+            model, seen, strategy.hint, as_seen=strategy.as_seen
+        )
         try:
             program = torch.export.export(
                 model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strategy.strict
@@ -233,5 +275,6 @@ def _source(signature: inspect.Signature, path: Path) -> Path:
 def _brief(error: BaseException) -> str:
     """The first line that says something, at most 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    marked = [line.lstrip("- ") for line in lines if "your code specialized" in line]
+    telling = ("your code specialized", "inferred a static shape", "0/1 specialized")
+    marked = [line.lstrip("- ") for line in lines if any(text in line for text in telling)]
     return f"{type(error).__name__}: {(marked or lines or [''])[0]}"[:300]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,11 +16,11 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import path_of
 from torchferry.values.flatten import Path
 
-__all__ = ["explicit_keywords", "export_arguments"]
+__all__ = ["export_arguments"]
 
 
 def export_arguments(
-    model: torch.nn.Module, seen: Observation, hint: Any
+    model: torch.nn.Module, seen: Observation, hint: Any, *, as_seen: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
     """What to give torch.export: args, kwargs and dynamic shapes.
 
@@ -29,11 +28,14 @@ def export_arguments(
         model: the module that was observed.
         seen: its observation; the best call is taken, with fresh copies of its tensors.
         hint: what stands for a dynamic dimension: ``Dim.DYNAMIC`` or ``Dim.AUTO``.
+        as_seen: keep dynamic sizes of 0 and 1. Otherwise they are enlarged, as code often takes
+            another way there: attention has no causal mask for a single token.
 
     Returns:
         ``(args, kwargs, dynamic_shapes)``, the last keyed by forward's parameters.
     """
-    args, kwargs = seen.inputs_at(seen.sizes_of(seen.best))
+    sizes = seen.sizes_of(seen.best)
+    args, kwargs = seen.inputs_at(sizes if as_seen else _enlarged(sizes))
     kwargs = accept_aliases(model, kwargs)
     by_path = seen.map_axes(lambda _argument, _axis: hint)
     axes: dict[Path, dict[int, Any]] = {unaliased(p): hints for p, hints in by_path.items()}
@@ -44,40 +46,13 @@ def export_arguments(
     return args, kwargs, _dynamic_shapes(model, args, kwargs, hints)
 
 
-@contextmanager
-def explicit_keywords(model: torch.nn.Module, seen: Observation) -> Iterator[None]:
-    """Make what ``forward`` takes as ``**kwargs`` parameters of their own, inside the block.
-
-    torch.export 2.13 fails on dynamic shapes of ``**kwargs`` ("Must provide a tree_name when
-    there might be a mismatch"), and ``generate()`` passes constants that way.
-    """
-    forward = model.forward
-    signature = inspect.signature(forward)
-    named = accept_aliases(model, seen.normalized(seen.best)[1])
-    extra = [name for name in named if name not in signature.parameters]
-    if not extra:
-        yield
-        return
-
-    @functools.wraps(forward)
-    def explicit(*args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
-
-    kind = inspect.Parameter.VAR_KEYWORD
-    kept = [p for p in signature.parameters.values() if p.kind is not kind]
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
-    explicit.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by inspect
-        parameters=[*kept, *added]
-    )
-    own = vars(model).get("forward")
-    model.forward = explicit
-    try:
-        yield
-    finally:
-        if own is None:
-            del model.forward
-        else:
-            model.forward = own
+def _enlarged(sizes: Mapping[str, int]) -> dict[str, int]:
+    """No size below 2, those that were differing from all others."""
+    large = {name: size for name, size in sizes.items() if size > 1}
+    for name in sizes:
+        if name not in large:
+            large[name] = next(n for n in itertools.count(2) if n not in large.values())
+    return large
 
 
 def _dynamic_shapes(

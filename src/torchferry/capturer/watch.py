@@ -78,12 +78,11 @@ def watch_shapes() -> Iterator[ShapeEvents]:
     level, shown_from = logger.level, logger.getEffectiveLevel()
     events = ShapeEvents()
     listener = _Listener(events)
-    # torch's own handlers print whatever the logger lets through. Unless the user asked for it
+    # torch's own handlers print whatever the loggers let through. Unless the user asked for it
     # (TORCH_LOGS), nothing is printed: what matters comes back as an error.
-    quiet = logging.CRITICAL if shown_from > logging.INFO else shown_from
-    handlers = [(handler, handler.level) for handler in _handlers(logger)]
-    for handler, handler_level in handlers:
-        handler.setLevel(max(handler_level, quiet))
+    handlers = [(handler, handler.level) for handler in _unasked_handlers()]
+    for handler, _ in handlers:
+        handler.setLevel(logging.CRITICAL)
     logger.addHandler(listener)
     logger.setLevel(min(logging.INFO, shown_from))
     try:
@@ -95,12 +94,12 @@ def watch_shapes() -> Iterator[ShapeEvents]:
             handler.setLevel(handler_level)
 
 
-def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
-    """The handlers a record of the logger reaches."""
-    current: logging.Logger | None = logger
-    while current is not None:
-        yield from current.handlers
-        current = current.parent if current.propagate else None
+def _unasked_handlers() -> Iterator[logging.Handler]:
+    """The handlers of torch's loggers and their root, but for those the user set to INFO."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+    for logger in (logging.root, *map(logging.getLogger, names)):
+        if not logger.isEnabledFor(logging.INFO):
+            yield from logger.handlers
 
 
 def line_of_error(error: BaseException) -> str | None:

@@ -72,7 +72,7 @@ def _reporting(command: Callable[..., Report]) -> Callable[..., None]:
                 _check_file(file, made=kwargs.get("out"))
         report = command(*args, **kwargs)
         _show(report)
-        _write(report, html, json)
+        _write(report, *(_place(file, report, kwargs.get("out")) for file in (html, json)))
         if not report.ok:
             raise typer.Exit(1)
 
@@ -87,6 +87,13 @@ def _reporting(command: Callable[..., Report]) -> Callable[..., None]:
         parameters=parameters, return_annotation=None
     )
     return run
+
+
+def _place(file: Path | None, report: Report, made: Path | None) -> Path | None:
+    """Where a report goes: what failed does not go into the folder of an earlier good export."""
+    if file is None or made is None or report.ok or file.parent.resolve() != made.resolve():
+        return file
+    return made.with_name(f"{made.name}.failed") / file.name
 
 
 def _check_file(file: Path, *, made: Path | None) -> None:

@@ -25,6 +25,7 @@ def convert(
     *,
     opset: int | None = None,
     dims: Mapping[tuple[Path, int], Size] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> ir.Model:
     """Translate an exported program to ONNX.
 
@@ -38,6 +39,8 @@ def convert(
         program: what ``torch.export.export`` gave.
         opset: ONNX operator set, 18 to 23; 20 when ``None``.
         dims: the size of input axes by ``(path, axis)``.
+        defaults: forward's defaults. An argument that became a constant and is not the default
+            must be given, with the same value, whenever the model is called.
 
     Raises:
         UsageError: the opset is out of range.
@@ -46,7 +49,7 @@ def convert(
     """
     opset = _checked(opset)
     mutation.refuse_mutations(program)
-    return _finished(torch_onnx.translate(program, opset), program, dims)
+    return _finished(torch_onnx.translate(program, opset), program, dims, defaults)
 
 
 to_onnx = convert
@@ -60,6 +63,7 @@ def convert_with_torch(
     dynamic_shapes: Any,
     opset: int | None = None,
     dims: Mapping[tuple[Path, int], Size] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> tuple[ir.Model, ExportedProgram]:
     """What ``torch.onnx.export`` makes of a module, under our names.
 
@@ -70,6 +74,7 @@ def convert_with_torch(
         dynamic_shapes: as for ``torch.export.export``.
         opset: see `convert`.
         dims: see `convert`.
+        defaults: see `convert`.
 
     Raises:
         UsageError: the opset is out of range.
@@ -79,16 +84,17 @@ def convert_with_torch(
         model, args, kwargs, dynamic_shapes, _checked(opset)
     )
     mutation.refuse_mutations(program)
-    return _finished(translated, program, dims), program
+    return _finished(translated, program, dims, defaults), program
 
 
 def _finished(
     model: ir.Model,
     program: ExportedProgram,
     dims: Mapping[tuple[Path, int], Size] | None,
+    defaults: Mapping[str, Any] | None,
 ) -> ir.Model:
     dimension.rename_dimensions(model, program, dims or {})
-    signature.write_signature(model, signature.read_signature(program))
+    signature.write_signature(model, signature.read_signature(program, defaults or {}))
     provenance.stamp(model)
     return model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from operator import getitem
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from torchferry.converter.provenance import user_line
 from torchferry.errors import ConversionError
@@ -35,15 +36,17 @@ def refuse_mutations(program: ExportedProgram) -> None:
         ConversionError: names what is written to, and the user's line.
     """
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    calls = _calls_of_blocks(program)
     written: dict[str, torch.fx.Node] = {}
-    for node in program.graph.nodes:
-        for target in _written_by(node):
-            source = _source(target)
-            if source.op == "placeholder":
-                spec = specs[source.name]
-                kind = _KINDS.get(spec.kind, "object")
-                name = source.name if spec.target is None else spec.target
-                written.setdefault(f"{kind} {name}", node)
+    for graph in (program.graph, *calls):
+        for node in graph.nodes:
+            for target in _written_by(node):
+                source = _source(target, calls)
+                if source.op == "placeholder":
+                    spec = specs[source.name]
+                    kind = _KINDS.get(spec.kind, "object")
+                    name = source.name if spec.target is None else spec.target
+                    written.setdefault(f"{kind} {name}", node)
     for output in program.graph_signature.output_specs:  # of a program that was functionalized
         if output.kind not in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             kind = output.kind.name.removeprefix("USER_").split("_")[0].lower()
@@ -75,17 +78,58 @@ def _written_by(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         yield from (arg for arg in node.args[3:5] if isinstance(arg, torch.fx.Node))
 
 
-def _source(node: torch.fx.Node) -> torch.fx.Node:
-    """The node whose memory a tensor lies in."""
-    while node.op == "call_function":
-        if node.target is getitem:
-            viewed: Any = node.args[0]
-        else:
-            viewed, written = next(_aliased(node), (None, False))
-            if viewed is None or not (written or _is_view(node, viewed)):
-                return node
-        node = viewed
-    return node
+def _calls_of_blocks(program: ExportedProgram) -> dict[torch.fx.Graph, torch.fx.Node]:
+    """The graphs inside the program, by the node that runs each.
+
+    What stands under autocast, no_grad or a condition is a graph of its own.
+    """
+    return {
+        block: node
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+        for block in _blocks(node)
+    }
+
+
+def _blocks(node: torch.fx.Node) -> list[torch.fx.Graph]:
+    names = [str(arg.target) for arg in node.all_input_nodes if arg.op == "get_attr"]
+    modules = [getattr(node.graph.owning_module, name, None) for name in names]
+    return [module.graph for module in modules if isinstance(module, torch.fx.GraphModule)]
+
+
+def _source(node: torch.fx.Node, calls: Mapping[torch.fx.Graph, torch.fx.Node]) -> torch.fx.Node:
+    """The node whose memory a tensor lies in, looking into and out of blocks."""
+    while True:
+        inner = _nearer(node, calls)
+        if not isinstance(inner, torch.fx.Node):
+            return node
+        node = inner
+
+
+def _nearer(node: torch.fx.Node, calls: Mapping[torch.fx.Graph, torch.fx.Node]) -> Any:
+    """The node whose memory this one's is, one step on; ``None`` when it is its own."""
+    if node.op == "placeholder":
+        return _operand(node, calls[node.graph]) if node.graph in calls else None
+    if node.target is getitem:
+        called: Any
+        called, index = node.args
+        blocks = _blocks(called)
+        returned: Any = blocks[0].output_node().args[0] if blocks else None
+        return returned[index] if blocks else called
+    viewed, written = next(_aliased(node), (None, False))
+    return viewed if viewed is not None and (written or _is_view(node, viewed)) else None
+
+
+def _operand(placeholder: torch.fx.Node, call: torch.fx.Node) -> torch.fx.Node:
+    """What a block is given for one of its inputs; operands are the last arguments of the call."""
+    inputs = [node for node in placeholder.graph.nodes if node.op == "placeholder"]
+    operands = [
+        arg
+        for arg in pytree.arg_tree_leaves(*call.args, **call.kwargs)
+        if isinstance(arg, torch.fx.Node) and arg.op != "get_attr"
+    ]
+    return operands[-len(inputs) :][inputs.index(placeholder)]
 
 
 def _aliased(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -21,12 +22,15 @@ from torchferry.values.signature import SIGNATURE_KEY, Constant, Signature, Slot
 __all__ = ["read_signature", "write_signature"]
 
 
-def read_signature(program: ExportedProgram) -> Signature:
+def read_signature(
+    program: ExportedProgram, defaults: Mapping[str, Any] | None = None
+) -> Signature:
     """Name every input and output of a program.
 
     A cache's keys and values are ``past_key_values.0.key`` on the way in and ``present.0.key`` on
     the way out; the other names are paths (``encoder.0``), ``output_0`` for a tuple's items. An
-    output whose name is taken, by an input or another output, is called ``output_NAME``.
+    output whose name is taken, by an input or another output, is called ``output_NAME``. A
+    constant that is not among forward's ``defaults`` is required in every call.
 
     Raises:
         ConversionError: two inputs would get the same name, or the outputs are nested in a class
@@ -47,7 +51,10 @@ def read_signature(program: ExportedProgram) -> Signature:
     }
     structure, leaves, numbers = _outputs(program, set(names))
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
-    return Signature(parameters, tuple(inputs), constants, structure, leaves, numbers)
+    required = tuple(
+        name for name, value in constants.items() if (defaults or {}).get(name, ...) != value
+    )
+    return Signature(parameters, tuple(inputs), constants, structure, leaves, numbers, required)
 
 
 def write_signature(model: ir.Model, signature: Signature) -> None:
@@ -148,11 +155,11 @@ class _StandIns:
         if not isinstance(example, torch.Tensor):
             return _Number()
         shape = [*[1] * (example.ndim - 1), position + 1] if example.ndim else []
-        return torch.empty(shape, dtype=example.dtype, device="meta")
+        return torch.zeros(shape, dtype=example.dtype)
 
     def position(self, leaf: Any) -> int | None:
         """Which of the computed outputs a leaf stands for; ``None`` for a constant."""
-        if isinstance(leaf, torch.Tensor) and leaf.is_meta and leaf.ndim:
+        if isinstance(leaf, torch.Tensor) and leaf.ndim:
             return leaf.shape[-1] - 1
         return next((i for i, known in enumerate(self._known) if known is leaf), None)
 

@@ -133,9 +133,10 @@ def _quiet() -> Iterator[None]:
 
     What matters comes back as an error. Logs the user asked for (TORCH_LOGS) are shown.
     """
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch", "")]
-    asked = loggers[0].isEnabledFor(logging.INFO)
-    handlers = [] if asked else [handler for logger in loggers for handler in logger.handlers]
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+    loggers = [logging.root, *map(logging.getLogger, names)]
+    unasked = [logger for logger in loggers if not logger.isEnabledFor(logging.INFO)]
+    handlers = [handler for logger in unasked for handler in logger.handlers]
     levels = [handler.level for handler in handlers]
     for handler in handlers:
         handler.setLevel(logging.CRITICAL)

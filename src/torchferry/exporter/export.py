@@ -121,7 +121,7 @@ def _walk(
 ) -> Findings:
     steps = plan.steps
     module = model.module() if isinstance(model, ExportedProgram) else model
-    tolerance = plan.tolerance or Tolerance.of(_dtype(module))
+    tolerance = plan.tolerance or Tolerance.of(_dtype(module, seen))
     with steps.step("infer shapes") as made:
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
@@ -152,6 +152,7 @@ def _walk(
             tolerance=tolerance,
             program=captured.program,
             fixed=captured.sizes,
+            bounds=captured.bounds(seen),
         )
         made(f"{counted(len(checks), 'set')} of sizes")
     # A program's module says that it trains whatever the model did.
@@ -174,7 +175,12 @@ def _converted(
             captured = capture(model, seen)
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
-        translated = convert(captured.program, opset=opset, dims=_dims(seen, captured))
+        translated = convert(
+            captured.program,
+            opset=opset,
+            dims=_dims(seen, captured),
+            defaults=_defaults(seen),
+        )
         made(counted(len(translated.graph), "node"))
     return captured, translated
 
@@ -191,7 +197,13 @@ def _with_torch(
     with steps.step("torch.onnx.export") as made:
         args, kwargs, shapes = export_arguments(model, seen, Dim.DYNAMIC)
         translated, program = convert_with_torch(
-            model, args, kwargs, dynamic_shapes=shapes, opset=opset, dims=_dims(seen, None)
+            model,
+            args,
+            kwargs,
+            dynamic_shapes=shapes,
+            opset=opset,
+            dims=_dims(seen, None),
+            defaults=_defaults(seen),
         )
         attempts = (Attempt("torch.onnx.export", None),)
         made(counted(len(translated.graph), "node"))
@@ -207,6 +219,12 @@ def _dims(seen: Observation, captured: Captured | None) -> dict[tuple[ValuePath,
         for axis in argument.axes
         if not isinstance(axis.size, int) and (argument.name, axis.index) not in fixed
     }
+
+
+def _defaults(seen: Observation) -> dict[str, Any]:
+    """Forward's defaults, so that a constant which differs must be given to the ONNX model."""
+    parameters = seen.signature.parameters.items()
+    return {name: p.default for name, p in parameters if p.default is not p.empty}
 
 
 def _observation(
@@ -234,10 +252,12 @@ def _holds(model: ir.Model, dtype: ir.DataType) -> bool:
     return any(value.dtype == dtype for value in model.graph.initializers.values())
 
 
-def _dtype(module: torch.nn.Module) -> torch.dtype:
-    """The dtype most of the floating weights have."""
+def _dtype(module: torch.nn.Module, seen: Observation) -> torch.dtype:
+    """The dtype most of the floating weights have, or else the inputs."""
     counts = Counter[torch.dtype]()
     for tensor in [*module.parameters(), *module.buffers()]:
         if tensor.is_floating_point():
             counts[tensor.dtype] += tensor.numel()
-    return counts.most_common(1)[0][0] if counts else torch.float32
+    given = [a.dtype for a in seen.arguments if a.dtype is not None and a.dtype.is_floating_point]
+    found = counts.most_common(1) or Counter(given).most_common(1)
+    return found[0][0] if found else torch.float32

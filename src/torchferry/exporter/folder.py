@@ -84,6 +84,8 @@ def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
         staging = _new_folder(target.parent, target.name)
         staged = Staging(staging, target)
         yield staged
+        # What came there in the meantime belongs to somebody else.
+        check_target(staged.target, replace=replace or staged.target != target)
         _swap(staging, staged.target)
         made.clear()
     except OSError as error:

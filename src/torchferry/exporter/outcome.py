@@ -72,6 +72,11 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
     compared = any(check.ok or check.failed for check in found.checks)
     if not compared:
         yield f"nothing could be compared: {_why_not(found)}"
+    for name in sorted({name for check in found.checks for name in check.changed}):
+        yield (
+            f"forward changes its argument {name} in place and does not return it: the ONNX model "
+            "leaves it as it was. Return the new value"
+        )
     for fixed in found.captured.fixed:
         yield (
             f"{fixed}. Keep sizes symbolic there: use x.shape[i] without int(), "

@@ -10,13 +10,22 @@ __all__ = ["Sizes", "other_sizes"]
 
 Sizes = dict[str, int]
 
+_TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
 
-def other_sizes(seen: Observation, *, keep: Mapping[str, int] | None = None) -> list[list[Sizes]]:
+
+def other_sizes(
+    seen: Observation,
+    *,
+    keep: Mapping[str, int] | None = None,
+    bounds: Mapping[str, tuple[int, int | None]] | None = None,
+) -> list[list[Sizes]]:
     """Sizes that were not recorded, to verify a model at.
 
     Args:
         seen: what was observed.
         keep: names that must stay at one size, because the model takes no other.
+        bounds: the least and largest size a program was traced for: the sizes next to them are
+            where it is wrong, if it is.
 
     Returns:
         Groups of alternatives: of each group, the first that the model itself accepts is meant.
@@ -38,6 +47,11 @@ def other_sizes(seen: Observation, *, keep: Mapping[str, int] | None = None) -> 
     groups += [[{**middle, name: 1}] for name in names]
     groups += [[{**middle, name: 0}] for name in _lengths_of_caches(seen) if name in names]
     groups.append([dict.fromkeys(names, 1)])
+    for name, (low, high) in (bounds or {}).items():
+        if name in middle and low > 2:
+            groups.append([{**middle, name: low - 1}])
+        if name in middle and high is not None and high < _TOO_LARGE:
+            groups.append([{**middle, name: high + 1}])
     return _unseen([[{**sizes, **keep} for sizes in group] for group in groups], recorded)
 
 

@@ -14,6 +14,7 @@ from torchferry.capturer import accept_aliases
 from torchferry.errors import FerryError, RunError, UsageError
 from torchferry.exporter.sizes import Sizes, other_sizes
 from torchferry.observer import Observation
+from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
@@ -23,6 +24,8 @@ __all__ = ["Check", "Compared", "Tolerance", "Verdict", "verify"]
 
 Verdict = Literal["ok", "differs", "random"]
 
+_COARSE = (torch.float16, torch.bfloat16)
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -31,7 +34,9 @@ class Tolerance:
     An output passes when its largest absolute difference is at most
     ``atol * min(1, scale) + rtol * scale``, where ``scale`` is the largest magnitude expected:
     outputs of order 1 may differ by about ``atol``, small outputs by proportionally less, and
-    large ones by their rounding. ``scale`` counts as at least 0.01.
+    large ones by their rounding. ``scale`` counts as at least 0.01, but a difference of a tenth of
+    the scale itself never passes. Integers and booleans must be equal. Values next to the largest
+    of their type are taken for masks and do not count for the scale.
 
     Attributes:
         atol: absolute, for outputs of order 1.
@@ -50,11 +55,23 @@ class Tolerance:
             torch.float64: cls(1e-7, 1e-9),
         }.get(dtype, cls(1e-4, 1e-5))
 
-    def allows(self, difference: Discrepancy) -> bool:
-        """Whether an output passes."""
+    def allows(self, difference: Discrepancy, expected: Any = None) -> bool:
+        """Whether an output passes.
+
+        Args:
+            difference: between the two sides.
+            expected: the value of PyTorch, whose dtype may be coarser than the model's, or exact.
+        """
+        if difference.reason is not None or difference.dnan:
+            return False
+        dtype = expected.dtype if isinstance(expected, torch.Tensor) else None
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            return difference.abs == 0
+        own = Tolerance.of(dtype) if dtype in _COARSE else self
         scale = max(difference.scale, 0.01)
-        limit = self.atol * min(1.0, scale) + self.rtol * scale
-        return difference.reason is None and not difference.dnan and difference.abs <= limit
+        limit = max(self.atol, own.atol) * min(1.0, scale) + max(self.rtol, own.rtol) * scale
+        coarse = difference.scale > 0 and difference.abs > 0.1 * difference.scale
+        return difference.abs <= limit and not coarse
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,7 @@ class Check:
             two sides do not nest their outputs alike.
         refused: what PyTorch itself said, when the original model takes no such sizes.
         error: what went wrong on onnxruntime's side.
+        changed: arguments that PyTorch changed in place without returning what it made of them.
         blame: which step brought a difference in, as a sentence.
     """
 
@@ -92,6 +110,7 @@ class Check:
     refused: str | None = None
     error: str | None = None
     blame: str | None = None
+    changed: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -112,6 +131,7 @@ def verify(
     tolerance: Tolerance,
     program: ExportedProgram | None = None,
     fixed: Mapping[str, int] | None = None,
+    bounds: Mapping[str, tuple[int, int | None]] | None = None,
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
 
@@ -122,6 +142,7 @@ def verify(
         tolerance: what passes.
         program: the captured program, to tell whether the capture or the conversion is wrong.
         fixed: dimensions that the exported model holds constant: no other size is tried.
+        bounds: the sizes it was traced for: those next to them are tried too.
 
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
@@ -130,7 +151,7 @@ def verify(
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
-    for group in other_sizes(seen, keep=fixed):
+    for group in other_sizes(seen, keep=fixed, bounds=bounds):
         tried = []
         for sizes in group:
             tried.append(runner.check(seen.inputs_at(sizes), sizes, made=True))
@@ -155,7 +176,8 @@ class _Runner:
         self.random: frozenset[str] | None = None
 
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
-        expected, refused = _attempt(self.model, self.model, inputs)
+        given = clone(inputs)
+        expected, refused = _attempt(self.model, self.model, given, copied=True)
         if refused is not None:
             return Check(sizes, made, refused=refused)
         if self.random is None:
@@ -167,7 +189,8 @@ class _Runner:
             return Check(sizes, made, error=_brief(error))
         outputs = tuple(self._compare(expected, got))
         wrong = any(output.verdict == "differs" for output in outputs)
-        return Check(sizes, made, outputs, blame=self._blame(inputs, expected) if wrong else None)
+        blame = self._blame(inputs, expected) if wrong else None
+        return Check(sizes, made, outputs, None, None, blame, _changed(inputs, given, expected))
 
     def _blame(self, inputs: tuple[Any, Any], expected: Any) -> str | None:
         """Whether the captured program is wrong already."""
@@ -191,20 +214,20 @@ class _Runner:
             difference = max_diff(e, g)
             if name is None and difference.abs == 0 and difference.reason is None:
                 continue  # a constant, and the same one
-            compared.append(Compared(label, difference, self._verdict(label, difference)))
+            compared.append(Compared(label, difference, self._verdict(label, difference, e)))
         return compared
 
-    def _verdict(self, name: str, difference: Discrepancy) -> Verdict:
+    def _verdict(self, name: str, difference: Discrepancy, expected: Any) -> Verdict:
         if self.random and name in self.random:
             return "random" if difference.reason is None else "differs"
-        return "ok" if self.tolerance.allows(difference) else "differs"
+        return "ok" if self.tolerance.allows(difference, expected) else "differs"
 
     def _random(self, first: Any, second: Any) -> frozenset[str]:
         """Names of the outputs in which PyTorch does not agree with itself."""
         names = [leaf[0] if isinstance(leaf, list) else "" for leaf in self._leaves]
         pairs = zip(names, flatten(first)[0], flatten(second)[0], strict=False)
         return frozenset(
-            name for name, (_, a), (_, b) in pairs if not self.tolerance.allows(max_diff(a, b))
+            name for name, (_, a), (_, b) in pairs if not self.tolerance.allows(max_diff(a, b), a)
         )
 
     @property
@@ -212,15 +235,32 @@ class _Runner:
         return self.session.signature.leaves
 
 
+def _changed(before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any) -> tuple[str, ...]:
+    """Names of the arguments that a call changed, unless what it made of them is an output."""
+    returned = {id(leaf) for _, leaf in flatten(outputs)[0]}
+    old, new = leaves_of(*before), leaves_of(*after)
+    changed = {
+        str(path[0])
+        for path in {**old, **new}
+        if id(new.get(path)) not in returned
+        and (path not in old or path not in new or max_diff(old[path], new[path]).abs > 0)
+    }
+    return tuple(sorted(changed))
+
+
 def _attempt(
-    module: torch.nn.Module, model: torch.nn.Module, inputs: tuple[Any, Any]
+    module: torch.nn.Module,
+    model: torch.nn.Module,
+    inputs: tuple[Any, Any],
+    *,
+    copied: bool = False,
 ) -> tuple[Any, str | None]:
     """Outputs of a module on inputs named as the model names them, or what it raised.
 
     Sizes that were made up may be wrong for the user's code in any way it can fail, and a captured
     program says by many exceptions what it assumes.
     """
-    args, kwargs = clone(inputs)
+    args, kwargs = inputs if copied else clone(inputs)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -19,6 +19,8 @@ __all__ = ["Argument", "Axis", "infer_arguments"]
 Sizes = tuple[int | None, ...]  # one a call; None where the call says nothing
 Place = tuple[Path, int, int]  # path of a tensor, axis, rank
 
+_CALLS_FOR_A_PRODUCT = 3  # two calls make too many products and multiples by accident
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -189,15 +191,16 @@ def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[
     alike = [size for vector, size in known if vector == wanted]
     if alike:
         return (alike[0], "") if len(alike) == 1 else None
+    enough = len(wanted) >= _CALLS_FOR_A_PRODUCT
     for index, (left, a) in enumerate(known):
         for right, b in known[index:]:
             if wanted == [x + y for x, y in zip(left, right, strict=True)]:
                 return a + b, "sum"
-            if wanted == [x * y for x, y in zip(left, right, strict=True)]:
+            if enough and wanted == [x * y for x, y in zip(left, right, strict=True)]:
                 return a * b, "product"
     for vector, size in known:
         factor = max(wanted) // max(*vector, 1)
-        if factor > 1 and wanted == [x * factor for x in vector]:
+        if enough and factor > 1 and wanted == [x * factor for x in vector]:
             return size * factor, "multiple"
     return None
 

@@ -53,12 +53,10 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     def after(*hook: Any) -> None:
         if _is_traced():
             return
-        outputs = hook[-1]
-        start = entered.pop()
+        outputs, start = hook[-1], entered.pop()
         if start is not None and outputs is not None:
-            copied_args, copied_kwargs, began = start
-            seconds = time.perf_counter() - began
-            seen.add(Call(copied_args, copied_kwargs, clone(outputs), seconds))
+            seconds = time.perf_counter() - start[2]
+            seen.add(Call(start[0], start[1], clone(outputs), seconds))
 
     first = model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
     # always_call: a forward that raises must not leave its start behind.

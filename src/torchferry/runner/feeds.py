@@ -43,7 +43,8 @@ def make_feeds(
 
     Raises:
         UsageError: an argument is missing, unknown, given twice, of another dtype, rank or size,
-            or a constant that differs from the one exported.
+            a constant that differs from the one exported, or is left out though forward's
+            default is another.
     """
     places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
     feeds: dict[str, torch.Tensor] = {}
@@ -58,6 +59,7 @@ def make_feeds(
             _check_constant(signature, known, leaf)
         else:
             feeds[name] = _checked(name, leaf, infos[name])
+    _check_required(signature, given)
     for path, name in places.items():
         if name not in feeds:
             # What is computed from an empty cross-attention is another graph.
@@ -85,7 +87,8 @@ def _check_constant(signature: Signature, path: Path, value: Any) -> None:
     name = path_text(path)
     constants = {_constant_name(signature, key): c for key, c in signature.constants.items()}
     if name in constants:
-        if constants[name] != value:
+        both_nan = constants[name] != constants[name] and value != value  # noqa: PLR0124
+        if constants[name] != value and not both_nan:
             raise UsageError(
                 f"argument {name} was exported as {constants[name]!r} and cannot be "
                 f"{value!r}: export the model again with the other value"
@@ -95,6 +98,17 @@ def _check_constant(signature: Signature, path: Path, value: Any) -> None:
     raise UsageError(
         f"the exported model has no input for argument {name}; its inputs are {names}"
     )
+
+
+def _check_required(signature: Signature, given: set[Path]) -> None:
+    names = {path_text(path) for path in given}
+    for key in signature.required:
+        name = _constant_name(signature, key)
+        if name not in names:
+            raise UsageError(
+                f"argument {name} was exported as {signature.constants[key]!r}, which is not "
+                f"forward's default: give {name}={signature.constants[key]!r} in every call"
+            )
 
 
 def _constant_name(signature: Signature, key: str) -> str:

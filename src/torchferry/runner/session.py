@@ -94,6 +94,14 @@ class Session:
                 "torchferry. Run it with onnxruntime itself, or export the model again"
             )
         self.signature = Signature.from_json(metadata[SIGNATURE_KEY])
+        inputs = {v.name for v in self.session.get_inputs()}
+        outputs = {v.name for v in self.session.get_outputs()}
+        known = {slot.name for slot in self.signature.inputs}
+        if not inputs <= known or outputs != {*self.signature.output_names}:
+            raise UsageError(
+                f"the signature in {self.path} names other inputs or outputs than the graph has: "
+                "the file was changed; export the model again"
+            )
         strange = {v.type for v in self.session.get_inputs()} - _TYPES.keys()
         if strange:
             raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")

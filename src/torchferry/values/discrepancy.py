@@ -28,7 +28,8 @@ class Discrepancy:
         dev: tensors that are on different devices; no fault by itself.
         reason: why the two can't be equal whatever the numbers say: structure, shape, dtype.
         path: the leaf with the largest absolute difference.
-        scale: largest ``|expected|`` over finite elements: what ``abs`` may be measured against.
+        scale: largest ``|expected|`` below half the largest number of its type (what is above is
+            a mask or infinite): what ``abs`` may be measured against.
     """
 
     abs: float = 0.0

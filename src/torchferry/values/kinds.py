@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping
@@ -57,6 +58,10 @@ _FOUND: dict[type[Any], Kind | None] = {}  # what find_kind answered before
 
 # Classes made from a file may come from here without being imported before.
 _LIBRARIES = ("builtins", "collections", "torch", "transformers")
+# Of these only modules that define caches and outputs are imported because a file names them.
+_IMPORTED_FOR_A_FILE = re.compile(
+    r"transformers\.(cache_utils|modeling_outputs|models\.\w+\.modeling_\w+)"
+)
 
 
 def register(
@@ -164,8 +169,8 @@ def find_class(name: str) -> type[Any]:
         UsageError: there is no such class, or it is none of those.
     """
     top = name.partition(".")[0].partition(":")[0]
-    if top in _LIBRARIES:
-        module = name.partition(":")[0]
+    module = name.partition(":")[0]
+    if _IMPORTED_FOR_A_FILE.fullmatch(module):
         try:
             importlib.import_module(module)
         except ImportError as error:

@@ -55,6 +55,7 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
             return _incomparable(f"{where}: {side} is a fake or meta tensor without data", path, n)
     expected, got = _strided(expected), _strided(got)
     total, largest, relative, missing, scale = 0.0, 0.0, 0.0, 0, 0.0
+    ceiling = _ceiling(expected)
     at = None
     for offset, index in _chunks(shape):
         diff, size, unpaired = _differences(_part(expected, index), _part(got, index))
@@ -62,7 +63,7 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
             continue
         total += diff.sum().item()
         missing += unpaired
-        scale = max(scale, size.where(size.isfinite(), 0.0).max().item())
+        scale = max(scale, size.where(size < ceiling, 0.0).max().item())
         ratio = (diff / size.clamp(min=_LEAST)).where(diff.isfinite(), math.inf)
         relative = max(relative, ratio.max().item())
         peak, position = diff.max(dim=0)
@@ -80,6 +81,14 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
         path=path,
         scale=scale,
     )
+
+
+def _ceiling(value: Any) -> float:
+    """Half the largest number of a floating type: what is above it is a mask, not a magnitude."""
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
+        return torch.finfo(dtype).max / 2
+    return math.inf
 
 
 def _incomparable(reason: str, path: str, n: int) -> Discrepancy:

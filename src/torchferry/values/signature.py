@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torchferry.errors import UsageError
@@ -52,6 +52,7 @@ class Signature:
         leaves: for each leaf of ``outputs`` the name of a graph output, in a list of one, or the
             constant that is always returned there.
         numbers: names of the outputs that the model returns as Python numbers.
+        required: the constants that must be given in every call, as forward's defaults differ.
     """
 
     parameters: tuple[str, ...]
@@ -59,7 +60,8 @@ class Signature:
     constants: Mapping[str, Constant]
     outputs: Structure
     leaves: tuple[list[str] | Constant, ...]
-    numbers: tuple[str, ...] = field(default=())
+    numbers: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -88,6 +90,7 @@ class Signature:
                 "outputs": structure_to_json(self.outputs),
                 "leaves": self.leaves,
                 "numbers": self.numbers,
+                "required": self.required,
             }
         )
 
@@ -108,6 +111,7 @@ class Signature:
                 outputs=outputs,
                 leaves=_leaves(data["leaves"], outputs.leaf_count),
                 numbers=_strings(data["numbers"]),
+                required=_strings(data["required"]),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(

@@ -126,7 +126,8 @@ def _check(archive: PT2ArchiveReader, path: Path) -> AbstractContextManager[Any]
 
 def _register_classes(program: str, path: Path) -> None:
     """Import transformers' modules that the program names: their outputs register themselves."""
-    modules = sorted(set(re.findall(r"\b(transformers(?:\.\w+)+)\.[A-Z]\w*", program)))
+    named = r"\b(transformers\.(?:cache_utils|modeling_outputs|models\.\w+\.modeling_\w+))\.[A-Z]"
+    modules = sorted(set(re.findall(named, program)))
     if modules:
         import_transformers(str(path))
         for module in modules:

@@ -1,0 +1,48 @@
+import torch
+
+from torchferry.capturer import accept_aliases
+
+
+class New(torch.nn.Module):
+    def forward(self, input_ids, cache=None, **kwargs):
+        return input_ids
+
+
+class Old(torch.nn.Module):
+    def forward(self, input_ids, past_key_values=None):
+        return input_ids
+
+
+class Both(torch.nn.Module):
+    def forward(self, cache, past_key_values):
+        return cache
+
+
+class Neither(torch.nn.Module):
+    def forward(self, **kwargs):
+        return kwargs
+
+
+def test_a_name_that_forward_does_not_have_becomes_the_one_it_has():
+    assert accept_aliases(New(), {"past_key_values": 1, "input_ids": 2}) == {
+        "cache": 1, "input_ids": 2,
+    }  # fmt: skip
+    assert accept_aliases(Old(), {"cache": 1}) == {"past_key_values": 1}
+
+
+def test_the_order_is_kept_and_the_given_mapping_too():
+    given = {"past_key_values": 1, "input_ids": 2}
+    assert list(accept_aliases(New(), given)) == ["cache", "input_ids"]
+    assert list(given) == ["past_key_values", "input_ids"]
+
+
+def test_what_fits_already_is_left():
+    for model, given in (
+        (New(), {"cache": 1, "other": 2}),
+        (Old(), {"past_key_values": 1}),
+        (Both(), {"cache": 1}),
+        (Both(), {"cache": 1, "past_key_values": 2}),
+        (Neither(), {"past_key_values": 1}),
+        (New(), {"cache": 1, "past_key_values": 2}),
+    ):
+        assert accept_aliases(model, given) == given
