@@ -45,26 +45,37 @@ PUBLIC = {
     "CaptureError",
     "ConversionError",
     "FerryError",
+    "ModelInputs",
     "Observation",
     "OnnxProgram",
     "RunError",
     "UsageError",
     "capture",
     "convert",
+    "create_input_tensors_from_onnx_model",
+    "create_onnx_model_from_input_tensors",
+    "dummy_llm",
     "export",
     "get_tiny_llm",
     "load",
     "make_dynamic_cache",
+    "make_encoder_decoder_cache",
+    "make_static_cache",
     "max_diff",
     "observe",
     "optimize",
     "run",
+    "steal_append",
+    "steal_forward",
+    "string_diff",
     "string_type",
     "to_onnx",
+    "use_dyn_not_str",
+    "use_str_not_dyn",
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 10_000
+LINES_OF_SRC = 14_500
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

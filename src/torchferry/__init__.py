@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchferry.capturer import capture
     from torchferry.converter import convert, to_onnx
+    from torchferry.dumper import (
+        create_input_tensors_from_onnx_model,
+        create_onnx_model_from_input_tensors,
+    )
     from torchferry.errors import (
         CaptureError,
         ConversionError,
@@ -24,17 +28,33 @@ if TYPE_CHECKING:
         UsageError,
     )
     from torchferry.exporter import OnnxProgram, export, load
-    from torchferry.observer import Observation, observe
+    from torchferry.observer import (
+        ModelInputs,
+        Observation,
+        observe,
+        steal_append,
+        steal_forward,
+        use_dyn_not_str,
+        use_str_not_dyn,
+    )
     from torchferry.optimizer import optimize
     from torchferry.runner import run
-    from torchferry.values import make_dynamic_cache, max_diff, string_type
-    from torchferry.zoo import get_tiny_llm
+    from torchferry.values import (
+        make_dynamic_cache,
+        make_encoder_decoder_cache,
+        make_static_cache,
+        max_diff,
+        string_diff,
+        string_type,
+    )
+    from torchferry.zoo import dummy_llm, get_tiny_llm
 
 __version__ = "0.1.0"
 
 _ROOMS = {
     "capturer": ("capture",),
     "converter": ("convert", "to_onnx"),
+    "dumper": ("create_input_tensors_from_onnx_model", "create_onnx_model_from_input_tensors"),
     "errors": (
         "CaptureError",
         "ConversionError",
@@ -43,11 +63,26 @@ _ROOMS = {
         "UsageError",
     ),
     "exporter": ("OnnxProgram", "export", "load"),
-    "observer": ("Observation", "observe"),
+    "observer": (
+        "ModelInputs",
+        "Observation",
+        "observe",
+        "steal_append",
+        "steal_forward",
+        "use_dyn_not_str",
+        "use_str_not_dyn",
+    ),
     "optimizer": ("optimize",),
     "runner": ("run",),
-    "values": ("make_dynamic_cache", "max_diff", "string_type"),
-    "zoo": ("get_tiny_llm",),
+    "values": (
+        "make_dynamic_cache",
+        "make_encoder_decoder_cache",
+        "make_static_cache",
+        "max_diff",
+        "string_diff",
+        "string_type",
+    ),
+    "zoo": ("dummy_llm", "get_tiny_llm"),
 }
 _HOME = {name: f"torchferry.{room}" for room, names in _ROOMS.items() for name in names}
 
@@ -55,22 +90,33 @@ __all__ = [
     "CaptureError",
     "ConversionError",
     "FerryError",
+    "ModelInputs",
     "Observation",
     "OnnxProgram",
     "RunError",
     "UsageError",
     "capture",
     "convert",
+    "create_input_tensors_from_onnx_model",
+    "create_onnx_model_from_input_tensors",
+    "dummy_llm",
     "export",
     "get_tiny_llm",
     "load",
     "make_dynamic_cache",
+    "make_encoder_decoder_cache",
+    "make_static_cache",
     "max_diff",
     "observe",
     "optimize",
     "run",
+    "steal_append",
+    "steal_forward",
+    "string_diff",
     "string_type",
     "to_onnx",
+    "use_dyn_not_str",
+    "use_str_not_dyn",
 ]
 
 

@@ -57,7 +57,8 @@ def write_to_input(_, x):
     ],
 )
 def test_a_write_inside_a_block_is_refused(function):
-    with pytest.raises(tf.ConversionError, match=r"forward writes to (buffer count|input x), at .*test_never"):
+    message = r"forward writes to (buffer count|input x), at .*test_never"
+    with pytest.raises(tf.ConversionError, match=message):
         export(function)
 
 

@@ -6,7 +6,6 @@ while they generate, other models get two sets made by hand.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -158,8 +157,6 @@ BY_HAND: dict[str, Callable[[], tuple[nn.Module, list[Any]]]] = {
     "whisper": whisper,
 }  # fmt: skip
 
-# Refused by torch.export for what the code of the model does, whatever the shapes say.
-REFUSED: dict[str, str] = {}
 FAST = ("llama", "gpt2", "bert", "t5", "vit")
 SLOWLY = pytest.mark.slow
 
@@ -168,7 +165,7 @@ def some_slow(all_names: Any) -> list[Any]:
     return [n if n in FAST else pytest.param(n, marks=SLOWLY) for n in all_names]
 
 
-def watched_generation(name: str) -> tuple[nn.Module, Observation]:
+def watched_generation(name: str, padding: int = 2) -> tuple[nn.Module, Observation]:
     model_class, config_class, entries = DECODERS[name]
     config = getattr(transformers, config_class)(**entries)
     torch.manual_seed(0)
@@ -176,7 +173,7 @@ def watched_generation(name: str) -> tuple[nn.Module, Observation]:
     with observe(model) as seen:
         for batch, length in ((2, 7), (3, 5)):
             mask = torch.ones(batch, length, dtype=torch.int64)
-            mask[0, :2] = 0  # with padding, the mask is an argument of every call
+            mask[0, :padding] = 0  # with padding, the mask is an argument of every call
             model.generate(
                 tokens(batch, length), attention_mask=mask, max_new_tokens=4, do_sample=False
             )
@@ -194,15 +191,11 @@ def symbolic(program: torch.export.ExportedProgram) -> dict[str, set[int]]:
     }  # fmt: skip
 
 
-def check(name: str, model: nn.Module, given: ModelInputs) -> ModelInputs:
+def check(model: nn.Module, given: ModelInputs) -> ModelInputs:
     """Export with what was guessed; every axis that was called dynamic must be so."""
     args, kwargs, shapes = given.export_arguments()
     asked = [set(shape) for shape in leaves(shapes)]
     with torch.no_grad(), explicit_keywords(model, kwargs):
-        if name in REFUSED:
-            with pytest.raises(Exception, match=REFUSED[name]):  # noqa: PT011  (torch's or the code's own)
-                torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
-            return given
         program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     assert list(symbolic(program).values()) == asked
     return given
@@ -219,7 +212,7 @@ def leaves(shapes: Any) -> list[dict[int, Any]]:
 @pytest.mark.parametrize("name", some_slow(DECODERS))
 def test_a_generation(name: str) -> None:
     model, seen = watched_generation(name)
-    given = check(name, model, ModelInputs(model, [(c.args, c.kwargs) for c in seen.calls]))
+    given = check(model, ModelInputs(model, [(c.args, c.kwargs) for c in seen.calls]))
     assert given.observation.dynamic_names == (
         "batch_size", "sequence_length", "past_sequence_length",
     )  # fmt: skip
@@ -240,17 +233,22 @@ def test_two_sets_by_hand(name: str) -> None:
     with torch.no_grad():
         for one in sets:  # they are what the model takes
             model(*one) if isinstance(one, tuple) else model(**one)
-    given = check(name, model, ModelInputs(model, sets))
+    given = check(model, ModelInputs(model, sets))
     assert "batch_size" in given.observation.dynamic_names
 
 
 @pytest.mark.parametrize("name", names())
 def test_the_zoo(name: str) -> None:
     made = build(name)
-    given = check(f"zoo:{name}", made.model, ModelInputs(made.model, made.input_sets))
+    given = check(made.model, ModelInputs(made.model, made.input_sets))
     assert "batch_size" in given.observation.dynamic_names
+
+
+def test_a_generation_without_padding_has_no_mask() -> None:
+    model, seen = watched_generation("llama", padding=0)
+    given = check(model, ModelInputs(model, [(c.args, c.kwargs) for c in seen.calls]))
+    assert "attention_mask" not in given.guess_dynamic_shapes()[1]
 
 
 def test_there_are_models_enough() -> None:
     assert len({*DECODERS, *BY_HAND, *names()}) >= 20
-    assert re.fullmatch(r"[\w :-]+", " ".join([*DECODERS, *BY_HAND]))

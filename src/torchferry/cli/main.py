@@ -18,6 +18,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from torchferry.cli.commands.export import export
+from torchferry.cli.commands.inspect import inspect as inspect_file
+from torchferry.cli.commands.observe import observe
 from torchferry.config import read_config
 from torchferry.errors import FerryError, UsageError
 from torchferry.report.model import Report
@@ -133,7 +135,8 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
         data.dump(report, json)
 
 
-app.command()(_reporting(export))
+for _name, _command in (("export", export), ("observe", observe), ("inspect", inspect_file)):
+    app.command(_name)(_reporting(_command))
 
 
 def main() -> NoReturn:

@@ -1,0 +1,182 @@
+"""How fast is a dump, against a plain copy of a file of the same bytes?
+
+Writes tensors with open_dump in each format and copies a file of as many bytes, in turn; the rate
+of a dump, checksums included, is told as a ratio to that of the copy of the same round. Writes
+dump.json and its section of RESULTS.md beside this file; exits 1 when a ratio is below the bar.
+
+    python benchmarks/dump.py [--runs 15] [--mib 256] [--folder DIR] [--no-write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from torchferry.dumper import open_dump
+
+HERE = Path(__file__).resolve().parent
+FORMATS = {".onnx": "dump.onnx", ".safetensors": "dump.safetensors", "folder": "dump"}
+CALL_MIB = 4  # tensors of one call, as 1024 hidden at 1024 tokens
+BAR = 0.80
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the result: MiB/s, and the ratio to the copy of the same round."""
+
+    what: str
+    rate: float
+    ratio: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the ratio is not below the bar."""
+        return self.ratio is None or self.ratio >= BAR
+
+    @property
+    def verdict(self) -> str:
+        """The bar and whether it was kept, in words."""
+        if self.ratio is None:
+            return ""
+        return f"{'pass' if self.passed else 'FAIL'}: ratio ≥ {BAR:.2f}"
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def write_dump(path: Path, calls: list[torch.Tensor]) -> None:
+    with open_dump(path) as dump:
+        for number, tensor in enumerate(calls):
+            dump.add(("model.layers.0", number, "O"), tensor)
+
+
+def clear(folder: Path) -> None:
+    """Files that are there already would be written faster, or slower."""
+    for file in folder.iterdir():
+        if file.is_dir():
+            shutil.rmtree(file)
+        elif file.name != "source":
+            file.unlink()
+
+
+def measure(folder: Path, mib: int, runs: int) -> list[Line]:
+    """Copy and formats in turn, so that a busy moment of the machine meets all of them alike."""
+    calls = [torch.randn(CALL_MIB * 2**18) for _ in range(mib // CALL_MIB)]
+    source = folder / "source"
+    with source.open("wb") as stream:
+        for tensor in calls:
+            stream.write(tensor.numpy().tobytes())
+    actions: dict[str, Callable[[], object]] = {
+        "shutil.copyfile": lambda: shutil.copyfile(source, folder / "copy")
+    }
+    for name, file in FORMATS.items():
+        actions[name] = lambda path=folder / file: write_dump(path, calls)
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for run in range(runs + 1):
+        for name, action in actions.items():
+            os.sync()  # or what the last one left to be written would slow this one
+            taken = seconds(action)
+            if run:  # the first round fills the file cache and starts the threads
+                times[name].append(taken)
+            clear(folder)
+    copies = times["shutil.copyfile"]
+    lines = [Line("shutil.copyfile", mib / statistics.median(copies))]
+    for name in FORMATS:
+        ratios = [copy / dump for copy, dump in zip(copies, times[name], strict=True)]
+        rate = mib / statistics.median(times[name])
+        lines.append(Line(f"open_dump, {name}", rate, statistics.median(ratios)))
+    return lines
+
+
+def table(lines: list[Line]) -> str:
+    """A Markdown table that also reads well on a terminal."""
+    rows = [("what", "rate", "ratio to the copy", "bar")]
+    rows += [
+        (
+            line.what,
+            f"{line.rate:.0f} MiB/s",
+            "" if line.ratio is None else f"{line.ratio:.2f}",
+            line.verdict,
+        )
+        for line in lines
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    right = [False, True, True, False]
+    text = [
+        "| "
+        + " | ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        + " |"
+        for row in rows
+    ]
+    marks = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)]
+    return "\n".join([text[0], "| " + " | ".join(marks) + " |", *text[1:]])
+
+
+def write(lines: list[Line], mib: int, runs: int) -> None:
+    """dump.json, and the section ``## dump`` of RESULTS.md; other sections stay as they are."""
+    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    question = "How fast is a dump, against a plain copy of a file of the same bytes?"
+    data = {
+        "question": question,
+        "machine": machine,
+        "runs": runs,
+        "unit": "MiB/s",
+        "mib": mib,
+        "results": [
+            {
+                "what": line.what,
+                "rate": round(line.rate),
+                "ratio": line.ratio and round(line.ratio, 3),
+                "bar": None if line.ratio is None else BAR,
+                "passed": line.passed,
+            }
+            for line in lines
+        ],
+    }
+    (HERE / "dump.json").write_text(json.dumps(data, indent=2) + "\n", "utf-8")
+    results = HERE / "RESULTS.md"
+    old = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
+    kept = [part.strip() for part in old.split("\n## ") if not part.startswith("dump\n")]
+    kept.append(
+        f"dump\n\n{question} `python benchmarks/dump.py`, {mib} MiB in calls of {CALL_MIB} MiB, "
+        f"{runs} runs each, in turn, medians; {machine}.\n\n{table(lines)}"
+    )
+    kept[1:] = sorted(kept[1:])
+    results.write_text("\n\n## ".join(kept) + "\n", "utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--runs", type=int, default=15, help="rounds of copy and dumps")
+    parser.add_argument("--mib", type=int, default=256, help="MiB of tensors")
+    parser.add_argument("--folder", type=Path, help="where to write; a temporary folder if absent")
+    parser.add_argument("--no-write", action="store_true", help="only print the table")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        lines = measure(Path(folder), options.mib, options.runs)
+    print(table(lines))
+    if not options.no_write:
+        write(lines, options.mib, options.runs)
+    return 0 if all(line.passed for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Run a model on its input sets and tell what was seen: calls, dimensions, Python to paste."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from torchferry.converter.dimension import name_dimensions
+from torchferry.exporter.factory import call
+from torchferry.exporter.paste import Pasted, export_source
+from torchferry.exporter.source import Source, load_source
+from torchferry.exporter.steps import Steps, counted
+from torchferry.observer import Argument, Observation, observe
+from torchferry.observer.model_inputs import ModelInputs
+from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
+from torchferry.report.model import Source as Text
+from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
+
+__all__ = ["argument_table", "run_source", "watch"]
+
+Row = tuple[Cell | str | int | float, ...]
+
+
+def watch(
+    model: str,
+    *,
+    inputs: str | None = None,
+    dtype: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Observe a model.
+
+    Args:
+        model: what `load_source` accepts.
+        inputs: ``FILE.py:function`` that gives the input sets; one is enough, but cannot tell
+            which dimensions vary.
+        dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
+        progress: called with the name of each step as it begins.
+
+    Returns:
+        The report; always ok.
+
+    Raises:
+        UsageError: the model or the inputs cannot be used, or an argument changes its rank, its
+            dtype or its value.
+    """
+    source, seen = run_source(model, inputs, dtype, Steps(progress), least=1)
+    if source.program is None:
+        return _report(
+            source, seen, ModelInputs(source.model, [(c.args, c.kwargs) for c in seen.calls])
+        )
+    if len(seen.calls) == 1:
+        seen = replace(seen, named=name_dimensions(source.program))
+    return _report(source, seen, None)
+
+
+def run_source(
+    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, least: int = 2
+) -> tuple[Source, Observation]:
+    """Load a model and run it on every input set.
+
+    Args:
+        model: what `load_source` accepts.
+        inputs: ``FILE.py:function``, or ``None``.
+        dtype: see `load_source`.
+        steps: gets the steps ``load model`` and ``observe``.
+        least: how many input sets are needed.
+
+    Raises:
+        UsageError: the model or the inputs cannot be used, or a run raises: says on which set.
+    """
+    with steps.step("load model") as made:
+        source = load_source(model, inputs=inputs, dtype=dtype, least=least)
+        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+    with (
+        steps.step("observe") as made,
+        observe(source.model) as seen,
+        torch.no_grad(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        for number in range(len(source.input_sets)):
+            _run(source, number)
+        made(counted(len(seen.calls), "call"))
+    return source, seen
+
+
+def _run(source: Source, number: int) -> None:
+    args, kwargs = source.input_sets[number]
+    copied_args, copied_kwargs = clone((args, kwargs))
+    place = f"input set {number + 1} of {len(source.input_sets)}"
+    given = string_type((args, kwargs), with_shape=True)
+    forward = partial(source.model.__call__, *copied_args, **copied_kwargs)
+    call(f"{source.title}, run on {place}, {given},", forward)
+
+
+def argument_table(arguments: Iterable[Argument]) -> Table:
+    """Every axis of every argument, and why it is dynamic or static."""
+    rows: list[Row] = []
+    for argument in arguments:
+        dtype = str(argument.dtype).removeprefix("torch.")
+        if argument.dtype is None:
+            rows.append((argument.name, "constant", "", "", repr(argument.value)))
+        elif not argument.axes:
+            rows.append((argument.name, dtype, "", "", "no dimension"))
+        rows += [
+            (argument.name, dtype, axis.index, str(axis.size), axis.reason)
+            for axis in argument.axes
+        ]
+    return Table(("argument", "dtype", "axis", "size", "why"), tuple(rows))
+
+
+def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Report:
+    found = seen if given is None else given.observation
+    integers = {} if given is None else given.integers
+    names = [*found.dynamic_names, *integers]
+    unknown = () if given is None else given.unknown
+    dynamic = f"dynamic: {', '.join(names)}" if names else "no dimension varies"
+    verdict = f"{counted(len(seen.calls), 'call')} of {seen.title}; {dynamic}"
+    steps = [f"torchferry export {source.title} -o OUT  exports and checks it"]
+    if unknown:
+        once = "all arguments" if len(seen.calls) == 1 else ", ".join(unknown)
+        verdict += f"; what varies of {once} cannot be known from one call"
+        steps.insert(
+            0, "give two or more input sets of different sizes: --inputs FILE.py:function"
+        )
+    table = argument_table(found.arguments)
+    more: list[Row] = [(name, "integer", "", name, f"{', '.join(map(str, values))} → dynamic")
+            for name, values in integers.items()]  # fmt: skip
+    sections = [
+        Section("Calls", (_call_table(seen),)),
+        Section("Arguments", (replace(table, rows=(*table.rows, *more)),)),
+    ]
+    pasted = None if given is None else export_source(given)
+    if given is not None and pasted is not None:
+        sections += [*_given_sections(given), _python(pasted)]
+    return Report(
+        f"observe {source.title}",
+        ok=True,
+        verdict=verdict,
+        sections=tuple(sections),
+        next_steps=tuple(steps),
+        data=_data(seen, found, given, pasted),
+    )
+
+
+def _call_table(seen: Observation) -> Table:
+    rows = tuple(
+        (number, str(made), string_type(made.outputs, with_shape=True), f"{made.seconds:.3f}")
+        for number, made in enumerate(seen.calls, 1)
+    )
+    return Table(("call", "inputs", "outputs", "seconds"), rows)
+
+
+def _given_sections(given: ModelInputs) -> list[Section]:
+    """Optional arguments and constants."""
+    facts: list[Block] = []
+    if given.optional:
+        facts.append(Facts(tuple(
+            (name, "nothing can stand for it: none of its sizes is known to vary"
+             if value is None else f"{string_type(value, with_shape=True)} stands for it")
+            for name, value in given.optional.items()
+        ), title="Absent in some calls"))  # fmt: skip
+    if given.constants:
+        pairs = tuple((name, repr(value)) for name, value in given.constants.items())
+        facts.append(Facts(pairs, title="Constants: parts of the graph"))
+    return [Section("Optional and constant", tuple(facts))] if facts else []
+
+
+def _python(pasted: Pasted) -> Section:
+    title = "Inputs like those seen; model is the module, in eval mode"
+    if pasted.missing:
+        title += f"; define {', '.join(pasted.missing)} first, which no literal can write"
+    return Section(
+        "Python to paste",
+        (
+            Text(title, pasted.inputs),
+            Text("Then for torch.export", pasted.export),
+            Text("Or for torch.onnx, with names", pasted.onnx),
+        ),
+    )
+
+
+def _data(
+    seen: Observation, found: Observation, given: ModelInputs | None, pasted: Pasted | None
+) -> dict[str, Any]:
+    """The facts as JSON types."""
+    calls = [
+        {"inputs": str(made), "outputs": string_type(made.outputs, with_shape=True),
+         "seconds": made.seconds}
+        for made in seen.calls
+    ]  # fmt: skip
+    arguments = [
+        {"name": argument.name, "dtype": argument.dtype and str(argument.dtype),
+         "value": None if argument.dtype else repr(argument.value),
+         "optional": argument.optional,
+         "axes": [{"axis": a.index, "size": str(a.size), "seen": list(a.seen), "why": a.reason}
+                  for a in argument.axes]}
+        for argument in found.arguments
+    ]  # fmt: skip
+    data: dict[str, Any] = {"calls": calls, "arguments": arguments,
+                            "dynamic": list(found.dynamic_names)}  # fmt: skip
+    if given is not None and pasted is not None:
+        data["unknown"] = list(given.unknown)
+        data["integers"] = {name: list(values) for name, values in given.integers.items()}
+        data["optional"] = {name: None if value is None else string_type(value, with_shape=True)
+                            for name, value in given.optional.items()}  # fmt: skip
+        data["python"] = vars(pasted)
+    return data

@@ -1,0 +1,110 @@
+import io
+import json
+import math
+
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from rich.console import Console
+from safetensors.torch import save_file
+
+from torchferry.cli.commands.inspect import inspect
+from torchferry.dumper import open_dump
+from torchferry.errors import UsageError
+from torchferry.report import html, text
+from torchferry.report import json as as_json
+
+
+def shown(report):
+    stream = io.StringIO()
+    text.render(report, Console(file=stream))
+    return stream.getvalue()
+
+
+@pytest.fixture
+def dump(tmp_path):
+    with open_dump(tmp_path / "x.safetensors") as writer:
+        writer.add(("model.decoder", 0, "I"), ((torch.arange(30.0).reshape(2, 15),), {}))
+        writer.add(("model.decoder", 0, "O"), [torch.tensor([1.0, math.nan, math.inf]), "x"])
+    return tmp_path / "x.safetensors"
+
+
+def test_a_dump(dump):
+    report = inspect(dump)
+    assert report.ok
+    page = shown(report)
+    assert "a dump: 2 entries, 2 tensors, " in page
+    assert "('model.decoder', 0, 'I') -- ((T1s2x15,),{})" in page
+    assert "('model.decoder', 0, 'O') -- #2[T1s3,str]" in page
+    lines = [line.split() for line in page.splitlines()]
+    assert ["..0.0", "T1s2x15", "120", "B", "0", "29", "14.5", "0", "0"] in lines
+    assert ["..0", "T1s3", "12", "B", "1", "inf", "inf", "!", "1", "!", "1"] in lines
+    assert "Histograms" not in page
+
+
+def test_the_other_forms(dump, tmp_path):
+    report = inspect(dump)
+    html.dump(report, tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text()
+    assert page.count('<svg class="bars"') == 1  # two tensors, one of them with one finite value
+    assert "0 to 2.417: 3" in page
+    as_json.dump(report, tmp_path / "x.json")
+    data = json.loads((tmp_path / "x.json").read_text())["data"]
+    assert data["kind"] == "dump"
+    tensor = data["entries"][0]["tensors"][0]
+    assert tensor["statistics"]["largest"] == 29
+    assert sum(tensor["statistics"]["counts"]) == 30
+
+
+def test_pages_stay_small(tmp_path):
+    with open_dump(tmp_path / "x") as writer:
+        writer.add("a", [torch.randn(5) for _ in range(500)])
+    report = inspect(tmp_path / "x")
+    html.dump(report, tmp_path / "x.html")
+    assert (tmp_path / "x.html").stat().st_size < 300_000
+    page = shown(report)
+    assert "the first 300 rows of 500 tensors" in page
+    assert len(report.data["entries"][0]["tensors"]) == 500
+
+
+def test_an_empty_dump(tmp_path):
+    with open_dump(tmp_path / "x.onnx"):
+        pass
+    page = shown(inspect(tmp_path / "x.onnx"))
+    assert "0 entries, 0 tensors" in page
+
+
+def test_a_model(tmp_path):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    nodes = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Abs", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [y], initializer=[weight])
+    onnx.save(helper.make_model(graph, producer_name="me"), tmp_path / "x.onnx")
+    report = inspect(tmp_path / "x.onnx")
+    page = shown(report)
+    assert "an ONNX model: 2 nodes" in page
+    assert [line.split() for line in page.splitlines() if " FLOAT " in line] == [
+        ["input", "x", "FLOAT", "batchx3"],
+        ["output", "y", "FLOAT", "batchx3"],
+    ]
+    assert "1, 12 B" in page
+    assert "Abs" in page
+    assert report.data["operators"][0][1] == 1
+
+
+def test_tensors_of_any_origin(tmp_path):
+    save_file({"w": torch.ones(2, 3)}, tmp_path / "x.safetensors", {"format": "pt"})
+    page = shown(inspect(tmp_path / "x.safetensors"))
+    assert "a .safetensors file: 1 tensor" in page
+    assert "F32 2x3" in page
+    assert "format  pt" in page
+
+
+def test_a_damaged_file(dump):
+    content = bytearray(dump.read_bytes())
+    content[-1] ^= 1
+    dump.write_bytes(content)
+    with pytest.raises(UsageError, match="not those that were written"):
+        inspect(dump)
