@@ -151,7 +151,8 @@ def test_rooms_stay_small(modules: list[Source]) -> None:
     for m in modules:
         if not m.path.endswith("__init__.py"):
             lengths[m.room].append(len(m.lines))
-    medians = {room: statistics.median(values) for room, values in lengths.items()}
+    # One file has no median worth the name; its own limit holds.
+    medians = {r: statistics.median(v) for r, v in lengths.items() if len(v) > 1}
     assert not {room: median for room, median in medians.items() if median > 200}
 
 

@@ -40,20 +40,19 @@ def leaf_bits(leaf: Any) -> Any:
 def sharing(leaves: list[Any]) -> list[tuple[int, int, object]]:
     """Which pairs of leaves are one object, or lie how many bytes apart in one memory."""
     found: list[tuple[int, int, object]] = []
-    places = [(n, leaf, *place(leaf)) for n, leaf in enumerate(leaves) if place(leaf)]
-    for (i, a, memory, start), (j, b, other, start_) in itertools.combinations(places, 2):
-        if a is b:
+    for (i, a), (j, b) in itertools.combinations(enumerate(leaves), 2):
+        mine, other = place(a), place(b)
+        if isinstance(a, torch.Tensor | np.ndarray) and a is b:
             found.append((i, j, "same"))
-        elif memory == other:
-            found.append((i, j, start_ - start))
+        elif mine and other and mine[0] == other[0]:
+            found.append((i, j, other[1] - mine[1]))
     return found
 
 
 def place(leaf: Any) -> tuple[object, int] | tuple[()]:
-    """The memory of a leaf and the address of its first element."""
-    if isinstance(leaf, torch.Tensor) and leaf.is_conj():
-        return id(leaf), 0  # what it shares with others is not kept
-    if isinstance(leaf, torch.Tensor) and leaf.numel():
+    """The memory of a leaf and the address of its first element, if it has any."""
+    # What a conjugate that is not computed yet shares with others is not kept.
+    if isinstance(leaf, torch.Tensor) and leaf.numel() and not leaf.is_conj():
         return leaf.untyped_storage().data_ptr(), leaf.data_ptr()
     if isinstance(leaf, np.ndarray) and leaf.size:
         base: Any = leaf

@@ -201,3 +201,23 @@ def test_an_observation_is_left_as_it_is(walked: Any) -> None:
     assert isinstance(walked.seen, Observation)
     assert [call.kwargs["scale"].item() for call in walked.seen.calls] == [2.0, 2.0]
     assert [tuple(call.args[0].shape) for call in walked.seen.calls] == [(3, 4), (5, 4)]
+
+
+def test_fusions_that_onnxruntime_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As onnxscript's are for GPT-2: the standard model is written, and the report says so."""
+    module = sys.modules[export.__module__]
+    standard = module.optimize
+
+    def broken(model: ir.Model, *, target: str) -> ir.Model:
+        standard(model)
+        if target == "onnxruntime":
+            first = model.graph[0]
+            first.op_type, first.domain = "NoSuchOperator", "com.microsoft"
+        return model
+
+    monkeypatch.setattr(module, "optimize", broken)
+    sets = [((torch.rand(rows, 4),), {}) for rows in (2, 3)]
+    report = export(nn.Linear(4, 2), sets, target="onnxruntime").report
+    assert report.ok
+    made = {step["name"]: step["made"] for step in report.data["steps"]}
+    assert made["unfuse"] == "onnxruntime refuses the fused model: the standard one is written"

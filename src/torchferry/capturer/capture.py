@@ -165,7 +165,8 @@ def capture(model: torch.nn.Module, seen: Observation) -> Captured:
         if program is not None:
             return Captured(program, shapes, tuple(attempts), find_fixed(program, seen, events))
         first = first or error
-        if any(text in str(error) for text in _FIXES):
+        # LSTM and GRU lose a dynamic length where sizes 0 and 1 are not special, only there.
+        if strategy is not _STRATEGIES[0] and any(text in str(error) for text in _FIXES):
             # Where only a size of 0 or 1 works, it is fixed to that.
             diagnosis = replace(
                 _DIAGNOSIS, as_seen=strategy.as_seen, oblivious=not strategy.as_seen

@@ -36,18 +36,24 @@ def convert(
     outputs.
 
     Args:
-        program: what ``torch.export.export`` gave.
+        program: what ``torch.export.export`` or `capture` gave.
         opset: ONNX operator set, 18 to 23; 20 when ``None``.
         dims: the size of input axes by ``(path, axis)``.
         defaults: forward's defaults. An argument that became a constant and is not the default
             must be given, with the same value, whenever the model is called.
 
     Raises:
-        UsageError: the opset is out of range.
+        UsageError: the opset is out of range, or there is no program.
         ConversionError: an operator has no ONNX form, or the program writes to its inputs or
             buffers, which an ONNX graph cannot do.
     """
     opset = _checked(opset)
+    program = getattr(program, "program", program)  # of a Captured
+    if not isinstance(program, ExportedProgram):
+        raise UsageError(
+            f"cannot convert a {type(program).__name__}: give an ExportedProgram, or what "
+            "torchferry.capture returns"
+        )
     mutation.refuse_mutations(program)
     return _finished(torch_onnx.translate(program, opset), program, dims, defaults)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import onnx_ir as ir
@@ -51,9 +52,11 @@ def read_signature(
     }
     structure, leaves, numbers = _outputs(program, set(names))
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
-    required = tuple(
-        name for name, value in constants.items() if (defaults or {}).get(name, ...) != value
-    )
+    known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
+    required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
+    # Whoever gives a default by name gives what was exported, unless it is an input.
+    tops = {str(slot.path[0]) for slot in inputs}
+    constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
     return Signature(parameters, tuple(inputs), constants, structure, leaves, numbers, required)
 
 
@@ -81,7 +84,7 @@ def write_signature(model: ir.Model, signature: Signature) -> None:
         taken.add(id(output))
         output.name = name
     NameFixPass()(model)  # inputs and outputs come first and keep their names
-    model.producer_name = "torchferry"
+    model.producer_name, model.producer_version = "torchferry", version("torchferry")
     model.metadata_props[SIGNATURE_KEY] = signature.to_json()
 
 

@@ -71,6 +71,7 @@ def open_dump(path: Path | str) -> AbstractContextManager[DumpWriter]:
     Raises:
         UsageError: it cannot be written.
 
+    >>> import torch
     >>> with open_dump("calls.safetensors") as dump:
     ...     dump.add(("model", 0, "I"), ((torch.zeros(2, 3),), {"scale": 0.5}))
     24
@@ -133,6 +134,7 @@ def create_onnx_model_from_input_tensors(
         UsageError: the value holds what cannot be stored, the file cannot be written, or without
             a path the tensors are more than 2 GiB.
 
+    >>> import torch
     >>> model = create_onnx_model_from_input_tensors({"x": torch.zeros(2), "n": 3})
     >>> [output.name for output in model.graph.output]
     ['x']

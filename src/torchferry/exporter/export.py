@@ -18,7 +18,7 @@ from torchferry.capturer import Attempt, Captured, capture, export_arguments, fi
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS
 from torchferry.dims import Size
-from torchferry.errors import UsageError
+from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
@@ -126,6 +126,38 @@ def _walk(
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
     captured, translated = convert_by(model, seen, plan.opset, steps)
+    try:
+        optimized, session, size = _built(translated, plan, path)
+    except RunError:
+        if plan.target == "onnx":
+            raise
+        # onnxscript's fusions can write what onnxruntime refuses (GPT-2): go without them.
+        captured, translated = convert_by(model, seen, plan.opset, steps)
+        optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
+        with steps.step("unfuse") as made:
+            made("onnxruntime refuses the fused model: the standard one is written")
+    with steps.step("verify") as made:
+        checks = verify(
+            module,
+            seen,
+            session,
+            tolerance=tolerance,
+            program=captured.program,
+            fixed=captured.sizes,
+            bounds=captured.bounds(seen),
+        )
+        made(f"{counted(len(checks), 'set')} of sizes")
+    # A program's module says that it trains whatever the model did.
+    training = module.training and not isinstance(model, ExportedProgram)
+    return Findings(
+        seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
+        size, training,
+    )  # fmt: skip
+
+
+def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Session, int]:
+    """The optimized model, its session, and the size of its files in bytes."""
+    steps = plan.steps
     with steps.step("optimize") as made:
         before = len(translated.graph)
         # The fused operators of onnxruntime's CPU provider know no bfloat16.
@@ -144,23 +176,7 @@ def _walk(
     with steps.step("load") as made:
         session = Session(path)
         made(counted(len(session.inputs), "input"))
-    with steps.step("verify") as made:
-        checks = verify(
-            module,
-            seen,
-            session,
-            tolerance=tolerance,
-            program=captured.program,
-            fixed=captured.sizes,
-            bounds=captured.bounds(seen),
-        )
-        made(f"{counted(len(checks), 'set')} of sizes")
-    # A program's module says that it trains whatever the model did.
-    training = module.training and not isinstance(model, ExportedProgram)
-    return Findings(
-        seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
-        size, training,
-    )  # fmt: skip
+    return optimized, session, size
 
 
 def _converted(
