@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -216,3 +217,13 @@ def test_no_escape_codes_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     text = shown(run, monkeypatch, io.StringIO())
     assert "all equal" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_a_pipe_is_no_fault_of_torchferry() -> None:
+    command = [sys.executable, "-m", "torchferry", "observe", "zoo:mlp"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "torchferry: cannot write what was found: " in done.stderr
+    assert "Traceback" not in done.stderr

@@ -147,6 +147,8 @@ def main() -> NoReturn:
         code = _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
+    except OSError as error:
+        code = _complain(f"cannot write what was found: {error}", UsageError.exit_code)
     except Exception as error:  # noqa: BLE001  (the driver's wrapper, so that 1 means one thing)
         code = _unexpected(error)
     if code == _INTERRUPTED:  # Typer turns Ctrl-C into the code

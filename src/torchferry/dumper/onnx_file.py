@@ -60,7 +60,13 @@ class OnnxSink:
         self._model_part = PartFile(path) if path else None
         self._data: Path | None = path.with_name(f"{path.name}_data") if path else None
         self._data_part: PartFile | None = None
-        self._graph = onnx.GraphProto(name="dump")
+        self._model = onnx.ModelProto(
+            ir_version=_IR_VERSION,
+            producer_name="torchferry",
+            opset_import=[helper.make_opsetid("", _OPSET)],
+        )
+        self._graph = self._model.graph
+        self._graph.name = "dump"
         self._inline = 0
         self._records: list[dict[str, Any]] = []
 
@@ -99,16 +105,10 @@ class OnnxSink:
         Raises:
             UsageError: the files cannot be written, or the model is larger than one may be.
         """
-        model = onnx.ModelProto(
-            ir_version=_IR_VERSION,
-            producer_name="torchferry",
-            opset_import=[helper.make_opsetid("", _OPSET)],
-        )
-        model.graph.CopyFrom(self._graph)
-        helper.set_model_props(model, properties(self._records, whole=whole))
+        helper.set_model_props(self._model, properties(self._records, whole=whole))
         if self._model_part is not None:
             try:
-                self._model_part.append(model.SerializeToString())
+                self._model_part.append(self._model.SerializeToString())
             except (EncodeError, ValueError) as error:
                 raise UsageError(f"{self._path} is too large for one ONNX model") from error
             self._model_part.close()
@@ -116,7 +116,7 @@ class OnnxSink:
                 self._data_part.close()
                 self._data_part.rename()
             self._model_part.rename()
-        return model
+        return self._model
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -130,7 +130,8 @@ class OnnxSink:
             self._inline += len(buffer.data)
             if self._inline > _MOST:
                 raise UsageError(
-                    "these tensors are more than the 2 GiB of one ONNX model; give a path"
+                    "these tensors are more than the 2 GiB of one ONNX model; "
+                    "give a path, or dump to a folder"
                 )
             tensor.raw_data = buffer.data.tobytes()
             note["checksum"] = checksum(tensor.raw_data)

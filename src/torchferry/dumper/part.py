@@ -25,7 +25,8 @@ def checksum(data: memoryview | bytes) -> int:
 
     CRC-32 alone halves the rate of writing to a file that stays in memory. Each 512 bytes are 64
     unsigned little-endian words, added modulo 2**64, and bytes that are left over stand as they
-    are. A change is missed only if the words of 512 bytes change and their sum does not.
+    are. A change is missed only if the words of 512 bytes change and their sum does not, or by
+    one chance in 2**32.
 
     >>> checksum(b"abc") == zlib.crc32(b"abc")
     True
