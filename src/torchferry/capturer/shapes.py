@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.observer import Observation
+from torchferry.observer.hints import nest_shapes
 from torchferry.observer.naming import unaliased
-from torchferry.observer.tree import path_of
 from torchferry.values.flatten import Path
 
 __all__ = ["export_arguments"]
@@ -40,8 +39,8 @@ def export_arguments(
     by_path = seen.map_axes(lambda _argument, _axis: hint)
     axes: dict[Path, dict[int, Any]] = {unaliased(p): hints for p, hints in by_path.items()}
 
-    def hints(path: Path) -> dict[int, Any]:
-        return axes.get(unaliased(path), {})
+    def hints(path: Path, leaf: Any) -> dict[int, Any] | None:
+        return axes.get(unaliased(path), {}) if isinstance(leaf, torch.Tensor) else None
 
     return args, kwargs, _dynamic_shapes(model, args, kwargs, hints)
 
@@ -59,7 +58,7 @@ def _dynamic_shapes(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    hints: Callable[[Path], dict[int, Any]],
+    hints: Callable[[Path, Any], dict[int, Any] | None],
 ) -> dict[str, Any]:
     """The hints nested as torch.export compares them: by parameter, then as the pytree is."""
     signature = inspect.signature(model.forward)
@@ -69,31 +68,13 @@ def _dynamic_shapes(
         kind = signature.parameters[name].kind
         prefix: Path
         if kind is inspect.Parameter.VAR_KEYWORD:
-            shapes[name] = {k: _nested(v, (k,), hints) for k, v in value.items()}
+            shapes[name] = {k: nest_shapes(v, (k,), hints) for k, v in value.items()}
         elif kind is inspect.Parameter.VAR_POSITIONAL:
-            shapes[name] = tuple(_nested(v, (position + i,), hints) for i, v in enumerate(value))
+            shapes[name] = tuple(
+                nest_shapes(v, (position + i,), hints) for i, v in enumerate(value)
+            )
         else:
             prefix = (name,) if name in kwargs else (position,)
             position += name not in kwargs
-            shapes[name] = _nested(value, prefix, hints)
+            shapes[name] = nest_shapes(value, prefix, hints)
     return shapes
-
-
-def _nested(value: Any, prefix: Path, hints: Callable[[Path], dict[int, Any]]) -> Any:
-    pairs, spec = pytree.tree_flatten_with_path(value)
-    leaves = iter(
-        [
-            hints(prefix + path_of(key_path)) if isinstance(leaf, torch.Tensor) else None
-            for key_path, leaf in pairs
-        ]
-    )
-
-    def build(node: pytree.TreeSpec) -> Any:
-        if node.is_leaf():
-            return next(leaves)
-        children = [build(child) for child in node.children()]
-        if node.type in pytree.BUILTIN_TYPES:  # torch.export compares their types
-            return pytree.SUPPORTED_NODES[node.type].unflatten_fn(children, node.context)
-        return children
-
-    return build(spec)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace as changed
-from functools import partial
 from pathlib import Path
 
-import torch
-
 from torchferry.exporter.export import Exporter, check_options, export
-from torchferry.exporter.factory import call
 from torchferry.exporter.folder import check_target, publish
-from torchferry.exporter.source import Source, load_source
-from torchferry.exporter.steps import Steps, counted
-from torchferry.observer import Observation, observe
+from torchferry.exporter.steps import Steps
+from torchferry.exporter.watch import run_source
 from torchferry.optimizer import Target
 from torchferry.report import html
 from torchferry.report.model import Report
-from torchferry.values.clone import clone
-from torchferry.values.describe import string_type
 
 __all__ = ["deliver"]
 
@@ -62,7 +54,7 @@ def deliver(
     check_target(out, replace=replace)
     check_target(failed, replace=True)
     steps = Steps(progress)
-    source, seen = _observed(model, inputs, dtype, steps)
+    source, seen = run_source(model, inputs, dtype, steps)
     with publish(out, replace=replace) as staging:
         program = export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
@@ -73,40 +65,6 @@ def deliver(
             staging.target = staging.target.with_name(failed.name)
         html.dump(report, staging.folder / "report.html")
     return report
-
-
-def _observed(
-    model: str, inputs: str | None, dtype: str | None, steps: Steps
-) -> tuple[Source, Observation]:
-    """Load the model and run it on every input set."""
-    with steps.step("load model") as made:
-        source = load_source(model, inputs=inputs, dtype=dtype)
-        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
-    with (
-        steps.step("observe") as made,
-        observe(source.model) as seen,
-        torch.no_grad(),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        for number in range(len(source.input_sets)):
-            _run(source, number)
-        made(counted(len(seen.calls), "call"))
-    return source, seen
-
-
-def _run(source: Source, number: int) -> None:
-    """Run the model on one of its input sets.
-
-    Raises:
-        UsageError: it raises; says on which input set and at which line of the user's.
-    """
-    args, kwargs = source.input_sets[number]
-    copied_args, copied_kwargs = clone((args, kwargs))
-    place = f"input set {number + 1} of {len(source.input_sets)}"
-    given = string_type((args, kwargs), with_shape=True)
-    forward = partial(source.model.__call__, *copied_args, **copied_kwargs)
-    call(f"{source.title}, run on {place}, {given},", forward)
 
 
 def _with_next_steps(report: Report | None, out: Path, failed: Path) -> Report:
