@@ -227,3 +227,13 @@ def test_a_full_disk_behind_a_pipe_is_no_fault_of_torchferry() -> None:
     assert done.returncode == 2
     assert "torchferry: cannot write what was found: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_failed_report_does_not_go_into_an_earlier_good_export(tmp_path: Path) -> None:
+    out, report = tmp_path / "out", Report("export", ok=False, verdict="1 problem")
+    place = sys.modules[main.__module__]._place
+    assert place(out / "report.json", report, out) == tmp_path / "out.failed" / "report.json"
+    assert place(tmp_path / "report.json", report, out) == tmp_path / "report.json"
+    assert place(None, report, out) is None
+    good = Report("export", ok=True, verdict="fine")
+    assert place(out / "report.json", good, out) == out / "report.json"

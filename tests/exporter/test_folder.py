@@ -239,3 +239,19 @@ with publish(Path(sys.argv[1]), replace=True) as staging:
     assert "KeyboardInterrupt" in errors
     assert content(earlier.parent) == {"out/model.onnx": "earlier"}
     assert len(list(earlier.parent.iterdir())) == 1
+
+
+def finish_after_another(out: Path) -> None:
+    """Write into ``out``, where another run publishes its own in the meantime."""
+    with publish(out, replace=False) as staged:
+        (staged.folder / "model.onnx").write_text("mine")
+        out.mkdir()
+        (out / "model.onnx").write_text("another run's")
+
+
+def test_what_came_in_the_meantime_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match="exists"):
+        finish_after_another(out)
+    assert (out / "model.onnx").read_text() == "another run's"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

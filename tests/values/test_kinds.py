@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import sys
 import types
 
 import pytest
@@ -128,3 +129,10 @@ def test_find_class_refuses_and_names_the_rest(name):
 def test_other_mappings_have_a_kind():
     assert find_kind(types.MappingProxyType) is find_kind(dict)
     assert find_kind(Shelf) is find_kind(list)
+
+
+@pytest.mark.parametrize("module", ["torch.utils.model_dump.__main__", "transformers.cli.x"])
+def test_a_file_cannot_have_a_library_module_imported(module):
+    with pytest.raises(UsageError, match="is not found"):
+        find_class(f"{module}:Anything")
+    assert module not in sys.modules
