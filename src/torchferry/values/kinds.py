@@ -18,6 +18,7 @@ from typing import Any
 from torchferry.errors import UsageError
 
 __all__ = [
+    "MODULES_A_FILE_MAY_NAME",
     "Kind",
     "Parts",
     "class_name",
@@ -58,10 +59,10 @@ _FOUND: dict[type[Any], Kind | None] = {}  # what find_kind answered before
 
 # Classes made from a file may come from here without being imported before.
 _LIBRARIES = ("builtins", "collections", "torch", "transformers")
-# Of these only modules that define caches and outputs are imported because a file names them.
-_IMPORTED_FOR_A_FILE = re.compile(
-    r"transformers\.(cache_utils|modeling_outputs|models\.\w+\.modeling_\w+)"
+MODULES_A_FILE_MAY_NAME = (
+    r"transformers\.(?:cache_utils|modeling_outputs|models\.\w+\.modeling_\w+)"
 )
+"""Pattern of the modules that are imported because a file names a class of theirs."""
 
 
 def register(
@@ -170,7 +171,7 @@ def find_class(name: str) -> type[Any]:
     """
     top = name.partition(".")[0].partition(":")[0]
     module = name.partition(":")[0]
-    if _IMPORTED_FOR_A_FILE.fullmatch(module):
+    if re.fullmatch(MODULES_A_FILE_MAY_NAME, module):
         try:
             importlib.import_module(module)
         except ImportError as error:

@@ -32,6 +32,7 @@ from torch.export.pt2_archive import constants as layout
 
 from torchferry.errors import UsageError
 from torchferry.values.flatten import register_pytrees
+from torchferry.values.kinds import MODULES_A_FILE_MAY_NAME
 from torchferry.zoo.library import import_transformers
 
 __all__ = ["load_program"]
@@ -126,7 +127,7 @@ def _check(archive: PT2ArchiveReader, path: Path) -> AbstractContextManager[Any]
 
 def _register_classes(program: str, path: Path) -> None:
     """Import transformers' modules that the program names: their outputs register themselves."""
-    named = r"\b(transformers\.(?:cache_utils|modeling_outputs|models\.\w+\.modeling_\w+))\.[A-Z]"
+    named = rf"\b({MODULES_A_FILE_MAY_NAME})\.[A-Z]"
     modules = sorted(set(re.findall(named, program)))
     if modules:
         import_transformers(str(path))
