@@ -4,17 +4,21 @@ FerryError
 ├─ UsageError          wrong input
 ├─ CaptureError        torch.export failed; ``attempts`` holds what each strategy said
 ├─ ConversionError     the exported program could not be written in ONNX
+│   ├─ MissingLowering   operators without an ONNX form, all of them at once
+│   └─ LoweringFailed    one operator, with what it was given
 └─ RunError            onnxruntime refused to load or run the model
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CaptureError",
     "ConversionError",
     "FerryError",
+    "LoweringFailed",
+    "MissingLowering",
     "RunError",
     "UsageError",
 ]
@@ -62,6 +66,29 @@ class ConversionError(FerryError):
         super().__init__(message)
         self.node = node
         self.source_line = source_line
+
+
+class MissingLowering(ConversionError):  # noqa: N818  (the name says what is missing)
+    """Operators of the program have no ONNX form.
+
+    Attributes:
+        operators: name of each overload and how many nodes of the program call it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        operators: Mapping[str, int],
+        *,
+        node: str | None = None,
+        source_line: str | None = None,
+    ) -> None:
+        super().__init__(message, node=node, source_line=source_line)
+        self.operators = dict(operators)
+
+
+class LoweringFailed(ConversionError):  # noqa: N818
+    """One operator could not be written with what it was given."""
 
 
 class RunError(FerryError):

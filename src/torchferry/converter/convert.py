@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.converter import dimension, mutation, provenance, signature, torch_onnx
+from torchferry.converter.translate import translate
 from torchferry.dims import Size
 from torchferry.errors import UsageError
 from torchferry.values.flatten import Path
@@ -55,7 +56,7 @@ def convert(
             "torchferry.capture returns"
         )
     mutation.refuse_mutations(program)
-    return _finished(torch_onnx.translate(program, opset), program, dims, defaults)
+    return _finished(translate(program, opset), program, dims, defaults)
 
 
 to_onnx = convert

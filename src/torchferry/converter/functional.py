@@ -1,0 +1,117 @@
+"""Programs in the form the driver walks: nothing is written in place, every operator is known.
+
+torch.export leaves in-place operators and composite ones as the user's code calls them. Only a
+program that writes in place is traced again, and only operators that have no lowering are
+decomposed, with torch's own decompositions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument
+from torch.utils import _pytree as pytree
+
+from torchferry.converter.torchlib import borrowed
+
+__all__ = ["decomposition", "functional", "graphs_of"]
+
+_ROUNDS = 6  # a decomposition may use what has to be decomposed again
+_HARMLESS = {torch.ops.aten.detach_.default}
+
+
+def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> ExportedProgram:
+    """The program without in-place writes, its unknown operators decomposed where torch can.
+
+    Args:
+        program: left as it is.
+        known: whether an operator can be converted as it stands.
+    """
+    written = True
+    for _ in range(_ROUNDS):
+        table = _table(program, known)
+        if not table and not (written and _writes_in_place(program)):
+            break
+        written = False
+        with _flat(program), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            decomposed = program.run_decompositions(table)
+        program = decomposed
+    return program
+
+
+def decomposition(target: Any) -> Callable[..., Any] | None:
+    """How torch makes an operator of simpler ones; ``None`` when it cannot."""
+    return _decompositions().get(target)
+
+
+def graphs_of(program: ExportedProgram) -> Iterator[torch.fx.Graph]:
+    """The program's graph and those of its conditions, loops and blocks."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield module.graph
+
+
+def _calls(program: ExportedProgram) -> set[Any]:
+    return {
+        node.target
+        for graph in graphs_of(program)
+        for node in graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    }
+
+
+def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, Any]:
+    """What is to be decomposed, and how."""
+    unknown = [target for target in _calls(program) if not known(target)]
+    return {t: how for t in unknown if (how := decomposition(t)) is not None}
+
+
+def _writes_in_place(program: ExportedProgram) -> bool:
+    return any(target._schema.is_mutable for target in _calls(program) - _HARMLESS)
+
+
+_known: dict[Any, Callable[..., Any]] = {}
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    if not _known:
+        table = torch._decomp.global_decomposition_table
+        _known.update((t, how) for t, how in table["post_autograd"].items() if not borrowed(t))
+        defaults: Any = torch.export.default_decompositions()
+        _known.update(defaults.items())
+    return _known
+
+
+@contextmanager
+def _flat(program: ExportedProgram) -> Iterator[None]:
+    """Leave nesting, None and numbers out of the program inside the block: the signature has them.
+
+    Caches that transformers itself registered with pytrees compute when they are put together,
+    which would end up in the graph that is traced, and fail there ("Constant tensor
+    lifted_tensor_0 is not in the constants dictionary").
+    """
+    output = program.graph.output_node()
+    specs = program.graph_signature.output_specs
+    root = program.module_call_graph[0].signature
+    call = root.in_spec, root.out_spec, root.forward_arg_names
+    before = output.args, list(specs), program.example_inputs, program._guards_code
+    kept = [not isinstance(spec.arg, ConstantArgument) for spec in specs]
+    inputs = tuple(pytree.tree_leaves(program.example_inputs))
+    output.args = (tuple(a for a, keep in zip(before[0][0], kept, strict=True) if keep),)
+    specs[:] = [spec for spec, keep in zip(before[1], kept, strict=True) if keep]
+    root.in_spec = pytree.tree_structure((inputs, {}))
+    root.out_spec = pytree.tree_structure([0] * sum(kept))
+    root.forward_arg_names = None
+    program.example_inputs = (inputs, {})
+    program._guards_code = []  # they speak of the nested arguments
+    try:
+        yield
+    finally:
+        root.in_spec, root.out_spec, root.forward_arg_names = call
+        output.args, specs[:], program.example_inputs, program._guards_code = before

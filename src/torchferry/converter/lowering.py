@@ -1,0 +1,144 @@
+"""The registry of lowerings: which function writes which ATen overload in ONNX."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torchferry.errors import UsageError
+
+__all__ = ["Lowering", "Promotion", "find_lowering", "lowers", "parameter_name", "registered"]
+
+Promotion = Literal["default", "float", "bool_to_long"]
+"""How the operands of an element-wise operator come to one dtype before it is written.
+
+``default``: PyTorch's type promotion. ``float``: the same, and integers become the default
+floating dtype (``sin`` of an int64 tensor is float32). ``bool_to_long``: the same as ``default``,
+and bool becomes int64 (``sum`` of a mask counts).
+Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
+"""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A function that writes one operator, and what the driver does before it calls it.
+
+    Attributes:
+        write: ``write(b, *args, **kwargs)`` with the schema's parameters, by name.
+        promote: the operands' type promotion; ``None`` leaves them as they are.
+        operands: the schema's arguments that are promoted together; every tensor and number that
+            stands before the first keyword-only argument when ``None``.
+    """
+
+    write: Callable[..., Any]
+    promote: Promotion | None
+    operands: tuple[str, ...] | None
+
+
+_PLAIN: dict[Any, Lowering] = {}
+_COMPLEX: dict[Any, Lowering] = {}
+
+
+def lowers(
+    *targets: Any,
+    promote: Promotion | None = None,
+    operands: tuple[str, ...] | None = None,
+    complex: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the lowering of ATen overloads.
+
+    The function is called ``f(b, *args, **kwargs)``: ``b`` is the `Block` that nodes are added
+    to, the others are the schema's parameters. A tensor is an ``ir.Value`` that has dtype and
+    shape; a symbolic size is an int64 ``ir.Value`` of shape ``[1]``, where the schema says
+    ``Scalar`` or ``Tensor`` one of shape ``[]``; everything else is what it is in Python. It
+    returns a value, or a tuple of values where the schema returns several. Names, dtypes, shapes
+    and metadata of what it returns are the driver's.
+
+    Args:
+        targets: overloads (``torch.ops.aten.add.Tensor``), or a user's ``torch.library`` operator.
+        promote: let the driver bring the operands to one dtype first.
+        operands: names of the arguments that are promoted; all of them when ``None``.
+        complex: the function is for complex tensors, which are float tensors with a last axis of
+            two. The other lowerings are never called with one.
+
+    Raises:
+        UsageError: a target has a lowering already, or the function's parameters are not the
+            schema's.
+    """
+
+    def register(write: Callable[..., Any]) -> Callable[..., Any]:
+        registry = _COMPLEX if complex else _PLAIN
+        for place, target in enumerate(targets):
+            if target in registry:
+                known = registry[target].write
+                raise UsageError(
+                    f"{target} is lowered by {known.__module__}.{known.__qualname__} already: "
+                    "remove one of the two"
+                )
+            _check_parameters(target, write, by_name=place == 0)
+            registry[target] = Lowering(write, promote, operands)
+        return write
+
+    return register
+
+
+def find_lowering(target: Any, *, complex: bool = False) -> Lowering | None:
+    """The lowering of an overload; ``None`` when there is none of ours."""
+    _load()
+    return (_COMPLEX if complex else _PLAIN).get(target)
+
+
+def registered(*, complex: bool = False) -> Mapping[Any, Lowering]:
+    """Every overload that has a lowering of ours."""
+    _load()
+    return dict(_COMPLEX if complex else _PLAIN)
+
+
+def _check_parameters(target: Any, write: Callable[..., Any], *, by_name: bool) -> None:
+    """A typo in a lowering fails when it is registered, not when a model needs it.
+
+    Arguments are given by position, so that further overloads may call them otherwise.
+    """
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return
+    _, *parameters = inspect.signature(write).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return
+    parameters = [p for p in parameters if not p.name.startswith("_")]
+    names = {p.name for p in parameters}
+    loose = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    known = [parameter_name(a.name) for a in schema.arguments]
+    unknown = names.difference(known, (p.name for p in parameters if p.kind is p.VAR_KEYWORD))
+    missing = [] if loose else [name for name in known if name not in names]
+    if not by_name and len(names) >= len(known):
+        return
+    if unknown or missing:
+        raise UsageError(
+            f"{write.__module__}.{write.__qualname__} cannot lower {target}: "
+            + "; ".join(_complaints(unknown, missing))
+            + f". The schema is {schema} (self and input are called x)"
+        )
+
+
+def parameter_name(name: str) -> str:
+    """What a schema's argument is called in a lowering.
+
+    ``self`` and ``input`` are ``x``; a Python keyword has an underscore after it.
+    """
+    return "x" if name in ("self", "input") else f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _complaints(unknown: set[str], missing: list[str]) -> Iterator[str]:
+    if unknown:
+        yield f"it has no argument {', '.join(sorted(unknown))}"
+    if missing:
+        yield f"the function lacks {', '.join(missing)}"
+
+
+def _load() -> None:
+    """Our own lowerings register themselves as they are imported."""
+    import torchferry.converter.ops  # noqa: F401  (they import this module)

@@ -1,0 +1,241 @@
+"""Symbolic sizes as ONNX values: each expression is computed once, where it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from torchferry.converter.block import Block
+
+__all__ = ["Sizes", "expression"]
+
+# A size is an int64 value of shape [1]; what torch computes from it as a float or a bool is a
+# double or bool of shape [1]. The keys are the classes of sympy and torch.utils._sympy.functions.
+Build = Callable[..., Any]
+
+
+def expression(size: Any) -> Any:
+    """The sympy expression of a ``SymInt``, ``SymFloat`` or ``SymBool``; numbers as they are."""
+    node = getattr(size, "node", None)
+    return size if node is None else node.expr
+
+
+class Sizes:
+    """The symbolic sizes of one graph and where each comes from.
+
+    Attributes:
+        names: text of each expression met in a shape.
+    """
+
+    def __init__(self, outer: Sizes | None = None) -> None:
+        self.names: dict[Any, str] = outer.names if outer else {}
+        self._origins: dict[Any, tuple[ir.Value, int]] = dict(outer._origins) if outer else {}
+
+    def text(self, size: Any) -> str:
+        """How a symbolic size is written in a shape."""
+        expr = expression(size)
+        if expr not in self.names:
+            self.names[expr] = str(expr)
+        return self.names[expr]
+
+    def bind(self, value: ir.Value, sizes: Any) -> None:
+        """Learn from a tensor's sizes where its symbols come from.
+
+        Args:
+            value: the tensor.
+            sizes: its shape as torch knows it.
+        """
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                expr = size.node.expr
+                if expr not in self._origins:
+                    self._origins[expr] = (value, axis)
+
+    def name(self, b: Block, size: Any, value: ir.Value) -> None:
+        """A node computed this size: ``value`` is int64 of shape [1]."""
+        b.name_size(self.text(size), value)
+
+    def value(self, b: Block, size: Any) -> Any:
+        """A size as an int (float, bool) or as a value of shape [1].
+
+        Raises:
+            ValueError: it is computed in a way that ONNX has no operator for.
+        """
+        expr = expression(size)
+        if isinstance(expr, (bool, int, float)):
+            return expr
+        if getattr(expr, "is_number", False) or not hasattr(expr, "free_symbols"):
+            return _number(expr)
+        text = self.text(expr)
+        known = b.size_named(text)
+        if known is None:
+            known = self._made(b, expr)
+            if not isinstance(known, ir.Value):
+                return known
+            b.name_size(text, known)
+        return known
+
+    def _made(self, b: Block, expr: Any) -> Any:
+        origin = self._origins.get(expr)
+        if origin is not None:
+            value, axis = origin
+            return b._shape_of(value, axis, axis + 1)
+        if expr.is_symbol:
+            return self._solved(b, expr)
+        kind = type(expr).__name__
+        if kind == "FloorDiv" and expr.args[0].is_nonnegative and expr.args[1].is_positive:
+            kind = "CleanDiv"  # ONNX divides towards zero, which is downwards here
+        build = _BUILD.get(kind)
+        if build is None:
+            raise ValueError(f"the size {expr} is computed with {type(expr).__name__}")
+        return build(b, *(self.value(b, argument) for argument in expr.args))
+
+    def _solved(self, b: Block, symbol: Any) -> Any:
+        """A symbol that no tensor has for its size, from one whose size is linear in it."""
+        for expr, (value, axis) in self._origins.items():
+            if getattr(expr, "free_symbols", None) == {symbol}:
+                rest = expr.subs(symbol, 0)
+                factor = expr.subs(symbol, 1) - rest
+                if expr.subs(symbol, 2) == 2 * factor + rest and factor != 0:
+                    size = b._shape_of(value, axis, axis + 1)
+                    shifted = b.Sub(size, int(rest)) if rest else size
+                    return b.Div(shifted, int(factor)) if factor != 1 else shifted
+        raise ValueError(f"nothing in the program has the size {symbol}")
+
+
+def _number(expr: Any) -> Any:
+    name = type(expr).__name__
+    if name in ("BooleanTrue", "BooleanFalse"):
+        return bool(expr)
+    return int(expr) if expr.is_integer else float(expr)
+
+
+# Builders ------------------------------------------------------------------------------------
+
+
+def _folding(op_type: str) -> Build:
+    """An operator over any number of operands, two at a time."""
+
+    def build(b: Block, *operands: Any) -> Any:
+        return reduce(lambda x, y: b.add(op_type, _alike(b, x, y)), operands)
+
+    return build
+
+
+def _alike(b: Block, *operands: Any) -> list[Any]:
+    """Ints and floats together are doubles."""
+    values = [v for v in operands if isinstance(v, ir.Value)]
+    real = any(v.dtype == ir.DataType.DOUBLE for v in values) or any(
+        isinstance(v, float) for v in operands
+    )
+    dtype = ir.DataType.DOUBLE if real else ir.DataType.INT64
+    return [
+        b.cast(v, dtype) if isinstance(v, ir.Value) else b.constant([v], dtype) for v in operands
+    ]
+
+
+def _product(b: Block, *operands: Any) -> Any:
+    if operands[0] == -1 and len(operands) == 2:
+        return b.Neg(operands[1])
+    return _folding("Mul")(b, *operands)
+
+
+def _floor_division(b: Block, x: Any, y: Any) -> Any:
+    # ONNX divides integers towards zero, Python downwards: the remainder, which has the sign of
+    # the divisor in both, is taken off first.
+    x, y = _alike(b, x, y)
+    if x.dtype == ir.DataType.DOUBLE:
+        return b.Floor(b.Div(x, y))
+    return b.Div(b.Sub(x, b.Mod(x, y)), y)
+
+
+def _remainder(b: Block, x: Any, y: Any) -> Any:
+    return b.Mod(*_alike(b, x, y))
+
+
+def _power(b: Block, x: Any, y: Any) -> Any:
+    if isinstance(y, int) and 0 < y < 5:
+        return reduce(b.Mul, [x] * y)
+    return b.Pow(_real(b, x), _real(b, y))
+
+
+def _real(b: Block, x: Any) -> Any:
+    return (
+        b.cast(x, ir.DataType.DOUBLE)
+        if isinstance(x, ir.Value)
+        else b.constant([x], ir.DataType.DOUBLE)
+    )
+
+
+def _true_division(b: Block, x: Any, y: Any) -> Any:
+    return b.Div(_real(b, x), _real(b, y))
+
+
+def _to_int(rounding: str) -> Build:
+    def build(b: Block, x: Any) -> Any:
+        if isinstance(x, ir.Value) and x.dtype == ir.DataType.INT64:
+            return x
+        rounded = b.add(rounding, [x]) if rounding else x
+        return b.cast(rounded, ir.DataType.INT64)
+
+    return build
+
+
+def _truncated(b: Block, x: Any) -> Any:
+    return b.cast(x, ir.DataType.INT64)
+
+
+def _as_it_is(b: Block, x: Any) -> Any:  # noqa: ARG001  (a builder's parameters)
+    return x
+
+
+def _comparison(op_type: str, negated: bool = False) -> Build:
+    def build(b: Block, x: Any, y: Any) -> Any:
+        result = b.add(op_type, _alike(b, x, y))
+        return b.Not(result) if negated else result
+
+    return build
+
+
+def _logical(op_type: str) -> Build:
+    def build(b: Block, *operands: Any) -> Any:
+        values = [v if isinstance(v, ir.Value) else b.constant([v]) for v in operands]
+        return reduce(lambda x, y: b.add(op_type, (x, y)), values)
+
+    return build
+
+
+def _modular_indexing(b: Block, x: Any, divisor: Any, modulus: Any) -> Any:
+    return _remainder(b, _floor_division(b, x, divisor), modulus)
+
+
+def _choice(b: Block, condition: Any, x: Any, y: Any) -> Any:
+    return b.Where(condition, *_alike(b, x, y))
+
+
+def _unary(op_type: str) -> Build:
+    return lambda b, x: b.add(op_type, [_real(b, x)])
+
+
+_BUILD: dict[str, Build] = {
+    "Add": _folding("Add"), "Mul": _product, "Max": _folding("Max"), "Min": _folding("Min"),
+    "FloorDiv": _floor_division, "CleanDiv": lambda b, x, y: b.Div(*_alike(b, x, y)),
+    "Mod": _remainder, "PythonMod": _remainder, "ModularIndexing": _modular_indexing,
+    "Pow": _power, "PowByNatural": _power, "FloatPow": _power,
+    "IntTrueDiv": _true_division, "FloatTrueDiv": _true_division,
+    "ToFloat": _real, "TruncToInt": _truncated, "TruncToFloat": _as_it_is,
+    "CeilToInt": _to_int("Ceil"), "FloorToInt": _to_int("Floor"), "RoundToInt": _to_int("Round"),
+    "ceiling": _to_int("Ceil"), "floor": _to_int("Floor"), "Identity": _as_it_is,
+    "Abs": lambda b, x: b.Abs(x), "Where": _choice,
+    "Equality": _comparison("Equal"), "Unequality": _comparison("Equal", negated=True),
+    "StrictLessThan": _comparison("Less"), "LessThan": _comparison("LessOrEqual"),
+    "StrictGreaterThan": _comparison("Greater"), "GreaterThan": _comparison("GreaterOrEqual"),
+    "And": _logical("And"), "Or": _logical("Or"), "Not": lambda b, x: b.Not(x),
+    "OpaqueUnaryFn_sqrt": _unary("Sqrt"), "OpaqueUnaryFn_exp": _unary("Exp"),
+    "OpaqueUnaryFn_log": _unary("Log"), "OpaqueUnaryFn_cos": _unary("Cos"),
+    "OpaqueUnaryFn_sin": _unary("Sin"), "OpaqueUnaryFn_tanh": _unary("Tanh"),
+}  # fmt: skip

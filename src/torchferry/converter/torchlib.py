@@ -1,0 +1,106 @@
+"""The one seam through which onnxscript's lowerings serve what we have not written."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+from torch import fx
+
+if TYPE_CHECKING:
+    from torchferry.converter.driver import Scope
+
+__all__ = ["borrowed", "translate"]
+
+
+@cache
+def _registry() -> Any:
+    from torch.onnx._internal.exporter import _registration
+
+    return _registration.ONNXRegistry.from_torchlib()
+
+
+def borrowed(target: Any) -> bool:
+    """Whether onnxscript has a lowering for an overload."""
+    return bool(_registry().get_decomps(target))
+
+
+def translate(scope: Scope, node: fx.Node) -> Any:
+    """Write one node with onnxscript's lowering.
+
+    Raises:
+        ValueError: it has none that fits, or it would need a function of its own.
+    """
+    import onnxscript
+    from onnxscript import evaluator
+    from torch.onnx._internal.exporter import _building, _dispatching
+
+    function, message = _dispatching.dispatch(node, _registry())
+    if function is None:
+        raise ValueError(f"there is no lowering for it, and onnxscript's do not fit: {message}")
+    opset = onnxscript.values.Opset("", min(scope.block.opset, _NEWEST))
+    recorder = _building.OpRecorder(opset, {})
+    stand_ins = _StandIns(opset)
+    args = [stand_ins.of(_argument(scope, item)) for item in node.args]
+    kwargs = {key: stand_ins.of(_argument(scope, item)) for key, item in node.kwargs.items()}
+    if kwargs.get("dtype", ...) is None:
+        kwargs["dtype"] = -1
+    with evaluator.default_as(recorder):
+        result = function(*args, **kwargs)
+    if recorder.functions:
+        raise ValueError("onnxscript's lowering needs local functions, which are not inlined")
+    for made in recorder.nodes:
+        for index, value in enumerate(made.inputs):
+            made.replace_input_with(index, stand_ins.original(value))
+        made.version = None
+    scope.block.nodes.extend(recorder.nodes)
+    results = result if isinstance(result, (list, tuple)) else [result]
+    originals = [stand_ins.original(value) for value in results]
+    return originals if isinstance(result, (list, tuple)) else originals[0]
+
+
+class _StandIns:
+    """onnxscript's lowerings write ``x * y``, which only its own class of values understands."""
+
+    def __init__(self, opset: Any) -> None:
+        self._opset = opset
+        self._originals: dict[ir.Value, ir.Value] = {}
+
+    def of(self, item: Any) -> Any:
+        from torch.onnx._internal.exporter import _tensors
+
+        if isinstance(item, list):
+            return [self.of(part) for part in item]
+        if not isinstance(item, ir.Value):
+            return item
+        stand_in = _tensors.SymbolicTensor(
+            self._opset, item.name, item.shape, item.type, const_value=item.const_value
+        )
+        self._originals[stand_in] = item
+        return stand_in
+
+    def original(self, value: Any) -> Any:
+        return self._originals.get(value, value) if isinstance(value, ir.Value) else value
+
+
+_NEWEST = 23  # onnxscript's lowerings are written for opset 18; what is newer is compatible so far
+
+
+def _argument(scope: Scope, item: Any) -> Any:
+    """What onnxscript's lowerings are called with: sizes are scalars, dtypes numbers."""
+    if isinstance(item, fx.Node):
+        value = scope.resolve(item)
+        if isinstance(value, ir.Value) and not isinstance(item.meta.get("val"), torch.Tensor):
+            return scope.block.scalar(value)
+        return value
+    if isinstance(item, (list, tuple)):
+        return [_argument(scope, part) for part in item]
+    if isinstance(item, torch.dtype):
+        from torchferry.converter.promote import onnx_dtype
+
+        return onnx_dtype(item)
+    if isinstance(item, (torch.device, torch.layout, torch.memory_format)):
+        return str(item)
+    return item

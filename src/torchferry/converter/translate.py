@@ -1,0 +1,153 @@
+"""A whole program as an ONNX graph: its inputs, weights and outputs around the driver's walk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+
+from torchferry.converter import torchlib
+from torchferry.converter.block import Block
+from torchferry.converter.driver import Scope, handled
+from torchferry.converter.functional import functional, graphs_of
+from torchferry.converter.lowering import find_lowering
+from torchferry.converter.provenance import module_of, user_line
+from torchferry.converter.size import Sizes
+from torchferry.converter.weight import weight_value
+from torchferry.errors import ConversionError, MissingLowering
+
+__all__ = ["translate"]
+
+_WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 11, 25: 12}
+_IR_LEAST = 10  # what torch.onnx writes; the runtimes of the day read it
+_PLACES = 12  # lines that name missing operators
+
+
+def translate(program: ExportedProgram, opset: int) -> ir.Model:
+    """The program's graph in ONNX, with torch's names and symbols.
+
+    Raises:
+        MissingLowering: operators that neither we nor onnxscript nor torch's decompositions know,
+            all of them.
+        LoweringFailed: one operator cannot be written with what it is given.
+    """
+    program = functional(program, _ours)
+    _check_known(program)
+    block = Block(opset)
+    scope = Scope(block, Sizes(), root=program.graph_module)
+    inputs = list(_bound(program, scope))
+    returned = scope.walk(program.graph)
+    specs = program.graph_signature.output_specs
+    outputs = [
+        _output(block, value)
+        for value, spec in zip(returned, specs, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, ConstantArgument)
+    ]
+    graph = ir.Graph(
+        inputs, outputs, nodes=block.nodes, opset_imports=dict(block.domains), name="main"
+    )
+    model = ir.Model(graph, ir_version=max(_IR_LEAST, _IR_VERSIONS.get(opset, 13)))
+    RemoveUnusedNodesPass()(model)
+    _register_initializers(model)
+    return model
+
+
+def _ours(target: Any) -> bool:
+    return handled(target) or any(
+        find_lowering(target, complex=numbers) is not None for numbers in (False, True)
+    )
+
+
+def _bound(program: ExportedProgram, scope: Scope) -> Iterator[ir.Value]:
+    """Bind every placeholder; yield those that are inputs of the graph."""
+    held = {**program.state_dict, **program.constants}
+    memory = Counter(
+        tensor.untyped_storage()._cdata for tensor in held.values() if _stored(tensor)
+    )
+    for node, spec in zip(
+        program.graph.find_nodes(op="placeholder"), _specs(program), strict=True
+    ):
+        if spec.kind in _WEIGHTS:
+            tensor = held[spec.target]
+            tied = memory[tensor.untyped_storage()._cdata] > 1 or len(node.users) > 1
+            scope.bind(node, weight_value(tensor, str(spec.target), shared=tied))
+        elif isinstance(spec.arg, ConstantArgument):
+            scope.bind(node, spec.arg.value)
+        elif isinstance(node.meta.get("val"), torch.Tensor):
+            yield scope.input(node)
+        else:
+            raise ConversionError(
+                f"input {node.name} is a {type(node.meta.get('val')).__name__}, and ONNX has "
+                "tensors only: give it as a tensor, or as a constant",
+                node=node.name,
+            )
+
+
+def _specs(program: ExportedProgram) -> list[Any]:
+    return list(program.graph_signature.input_specs)
+
+
+def _stored(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+
+
+def _output(block: Block, value: Any) -> ir.Value:
+    """A graph output; a size is returned as a number, of shape []."""
+    if isinstance(value, ir.Value):
+        made = value.meta.get("finished") or value.is_initializer() or value.const_value
+        return value if made else block.scalar(value)
+    return block.constant(value)
+
+
+def _register_initializers(model: ir.Model) -> None:
+    """The weights and constants that are used, under the names they have."""
+    used: dict[ir.Value, None] = {}
+    for node in model.graph.all_nodes():
+        for value in node.inputs:
+            if value is not None and value.const_value is not None and value.producer() is None:
+                used.setdefault(value)
+    for graph in model.graphs():
+        for value in graph.outputs:
+            if value.const_value is not None and value.producer() is None:
+                used.setdefault(value)
+    for value in used:
+        model.graph.register_initializer(value)
+
+
+def _check_known(program: ExportedProgram) -> None:
+    """Refuse all operators without an ONNX form at once."""
+    missing: dict[str, list[fx.Node]] = {}
+    for graph in graphs_of(program):
+        for node in graph.nodes:
+            if (
+                node.op == "call_function"
+                and not _ours(node.target)
+                and not torchlib.borrowed(node.target)
+            ):
+                missing.setdefault(str(node.target), []).append(node)
+    if not missing:
+        return
+    lines = [f"{len(missing)} operators have no ONNX form:" if len(missing) > 1 else
+             "an operator has no ONNX form:"]  # fmt: skip
+    for name, nodes in list(missing.items())[:_PLACES]:
+        line, module = user_line(nodes[0].stack_trace), module_of(nodes[0])
+        where = ", ".join(filter(None, (module and f"in {module}", line and f"at {line}")))
+        lines.append(f"  {name} ({len(nodes)}x)" + (f" {where}" if where else ""))
+    if len(missing) > _PLACES:
+        lines.append(f"  and {len(missing) - _PLACES} more, in the error's .operators")
+    lines.append("Write each with @torchferry.lowers(torch.ops...), or use others in the model")
+    first = next(iter(missing.values()))[0]
+    raise MissingLowering(
+        "\n".join(lines),
+        {name: len(nodes) for name, nodes in missing.items()},
+        node=first.name,
+        source_line=user_line(first.stack_trace),
+    )

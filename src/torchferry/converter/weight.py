@@ -1,0 +1,48 @@
+"""Parameters and buffers as ONNX tensors that are views of PyTorch's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import TorchTensor
+
+from torchferry.converter.promote import onnx_dtype
+
+__all__ = ["Weight", "weight_value"]
+
+
+class Weight(TorchTensor):
+    """A view of a parameter, buffer or constant of the program.
+
+    Attributes:
+        shared: whether another parameter is a view of the same memory (tied weights), or several
+            nodes use it.
+    """
+
+    def __init__(self, tensor: torch.Tensor, name: str, *, shared: bool = False) -> None:
+        super().__init__(tensor, name=name)
+        self.shared = shared
+
+    def transposed_value(self, name: str) -> ir.Value:
+        """An initializer that holds the matrix with its axes swapped; nothing is copied."""
+        tensor: Any = self.raw
+        return weight_value(tensor.t(), name)
+
+
+def weight_value(tensor: torch.Tensor, name: str, *, shared: bool = False) -> ir.Value:
+    """An initializer for a tensor; complex numbers become a last axis of two."""
+    tensor = tensor.detach()
+    complex_numbers = tensor.is_complex()
+    if complex_numbers:
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    value = ir.Value(
+        name=name,
+        const_value=Weight(tensor, name, shared=shared),
+        shape=ir.Shape(tensor.shape),
+        type=ir.TensorType(onnx_dtype(tensor.dtype)),
+    )
+    if complex_numbers:
+        value.meta["complex"] = True
+    return value
