@@ -26,6 +26,12 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("handlers", "src/torchferry/capturer/capture.py::_try"): (
         "the capturer's wrapper: torch.export lets any exception of the user's code through"
     ),
+    ("handlers", "src/torchferry/exporter/conversion.py::_exported"): (
+        "torch.export lets any exception of the user's code through"
+    ),
+    ("handlers", "src/torchferry/converter/driver.py::Scope._lower"): (
+        "the driver's wrapper: an exception of a lowering is told with its node and line"
+    ),
     ("handlers", "src/torchferry/exporter/verify.py::_attempt"): (
         "a size that torchferry made up may be wrong for the model in any way its code can fail"
     ),
@@ -45,6 +51,8 @@ PUBLIC = {
     "CaptureError",
     "ConversionError",
     "FerryError",
+    "LoweringFailed",
+    "MissingLowering",
     "ModelInputs",
     "Observation",
     "OnnxProgram",
@@ -58,6 +66,7 @@ PUBLIC = {
     "export",
     "get_tiny_llm",
     "load",
+    "lowers",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
     "make_static_cache",

@@ -12,7 +12,7 @@ import torchferry
 @pytest.mark.parametrize("name", sorted(torchferry.__all__))
 def test_every_public_name_is_found_and_documented(name: str) -> None:
     value = getattr(torchferry, name)
-    assert value.__name__ in (name, "convert")  # to_onnx is convert under the name people know
+    assert value.__name__ == name
     assert value.__doc__
     assert value.__module__.startswith("torchferry.")
     assert getattr(torchferry, name) is value

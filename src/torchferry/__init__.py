@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchferry.capturer import capture
-    from torchferry.converter import convert, to_onnx
+    from torchferry.converter import convert, lowers
     from torchferry.dumper import (
         create_input_tensors_from_onnx_model,
         create_onnx_model_from_input_tensors,
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         CaptureError,
         ConversionError,
         FerryError,
+        LoweringFailed,
+        MissingLowering,
         RunError,
         UsageError,
     )
-    from torchferry.exporter import OnnxProgram, export, load
+    from torchferry.exporter import OnnxProgram, export, load, to_onnx
     from torchferry.observer import (
         ModelInputs,
         Observation,
@@ -53,16 +55,18 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "capturer": ("capture",),
-    "converter": ("convert", "to_onnx"),
+    "converter": ("convert", "lowers"),
     "dumper": ("create_input_tensors_from_onnx_model", "create_onnx_model_from_input_tensors"),
     "errors": (
         "CaptureError",
         "ConversionError",
         "FerryError",
+        "LoweringFailed",
+        "MissingLowering",
         "RunError",
         "UsageError",
     ),
-    "exporter": ("OnnxProgram", "export", "load"),
+    "exporter": ("OnnxProgram", "export", "load", "to_onnx"),
     "observer": (
         "ModelInputs",
         "Observation",
@@ -90,6 +94,8 @@ __all__ = [
     "CaptureError",
     "ConversionError",
     "FerryError",
+    "LoweringFailed",
+    "MissingLowering",
     "ModelInputs",
     "Observation",
     "OnnxProgram",
@@ -103,6 +109,7 @@ __all__ = [
     "export",
     "get_tiny_llm",
     "load",
+    "lowers",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
     "make_static_cache",

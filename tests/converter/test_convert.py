@@ -8,7 +8,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchferry.capturer import accept_aliases, capture, export_arguments
-from torchferry.converter import convert, convert_with_torch, to_onnx
+from torchferry.converter import convert, convert_with_torch
+from torchferry.converter.convert import OPSETS
 from torchferry.dims import Dim
 from torchferry.errors import ConversionError, UsageError
 from torchferry.observer import Observation
@@ -110,7 +111,6 @@ def test_computes_the_same_at_other_sizes(session):
     for n in (1, 2, 7):
         x = torch.randn(n, 3)
         assert max_diff(model(x), run(x)).abs < 1e-5
-    assert to_onnx is convert
 
 
 def test_a_decoder_gets_the_names_that_tools_expect(llm, session):
@@ -187,22 +187,23 @@ def test_tied_weights_are_stored_once(session):
     assert max_diff(model(ids), session(converted)(ids)).abs < 1e-5
 
 
-@pytest.mark.parametrize("opset", [None, 18, 19, 20, 21, 22, 23])
+@pytest.mark.parametrize("opset", [None, *OPSETS])
 def test_every_opset(opset, session):
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.LayerNorm(4))
     x = torch.randn(2, 3)
     program = torch.export.export(model, (x,))
     converted = convert(program, opset=opset)
     assert converted.opset_imports[""] == (opset or 20)
-    assert converted.ir_version == (11 if opset == 23 else 10)
+    needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset or 20)])
+    assert converted.ir_version == max(10, needed)
     onnx.checker.check_model(ir.to_proto(converted), full_check=True)
     assert max_diff(model(x), session(converted)(x)).abs < 1e-5
 
 
-@pytest.mark.parametrize("opset", [17, 24, 0, -1])
+@pytest.mark.parametrize("opset", [17, OPSETS.stop, 0, -1])
 def test_another_opset_is_refused(opset):
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
-    with pytest.raises(UsageError, match=f"cannot write opset {opset}: choose one from 18 to 23"):
+    with pytest.raises(UsageError, match=f"cannot write opset {opset}: choose one from 18 to "):
         convert(program, opset=opset)
 
 

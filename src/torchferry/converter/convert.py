@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.converter import dimension, mutation, provenance, signature, torch_onnx
+from torchferry.converter import dimension, mutation, signature, torch_onnx
 from torchferry.converter.translate import translate
 from torchferry.dims import Size
 from torchferry.errors import UsageError
 from torchferry.values.flatten import Path
 
-__all__ = ["OPSETS", "convert", "convert_with_torch", "to_onnx"]
+__all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
 
 DEFAULT_OPSET = 20  # IR 10: loads in every onnxruntime since 1.17 and in optimum
-OPSETS = range(18, 24)  # what the translation can write
+# From what onnxruntime has read for years to the newest that the installed onnx and it know.
+OPSETS = range(18, min(onnx.defs.onnx_opset_version(), 28) + 1)
+TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
 
 def convert(
@@ -27,6 +30,7 @@ def convert(
     opset: int | None = None,
     dims: Mapping[tuple[Path, int], Size] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    functions: Iterable[type[torch.nn.Module] | str] = (),
 ) -> ir.Model:
     """Translate an exported program to ONNX.
 
@@ -38,17 +42,20 @@ def convert(
 
     Args:
         program: what ``torch.export.export`` or `capture` gave.
-        opset: ONNX operator set, 18 to 23; 20 when ``None``.
+        opset: ONNX operator set, 18 or newer; 20 when ``None``.
         dims: the size of input axes by ``(path, axis)``.
         defaults: forward's defaults. An argument that became a constant and is not the default
             must be given, with the same value, whenever the model is called.
+        functions: classes of modules (or their names) that become local ONNX functions; modules
+            that compute the same share one.
 
     Raises:
-        UsageError: the opset is out of range, or there is no program.
-        ConversionError: an operator has no ONNX form, or the program writes to its inputs or
-            buffers, which an ONNX graph cannot do.
+        UsageError: the opset is out of range, there is no program, or no module of a class.
+        MissingLowering: operators have no ONNX form; all of them are named.
+        ConversionError: an operator cannot be written with what it is given, or the program
+            writes to its inputs or buffers, which an ONNX graph cannot do.
     """
-    opset = _checked(opset)
+    opset = check_opset(opset, OPSETS)
     program = getattr(program, "program", program)  # of a Captured
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -56,10 +63,12 @@ def convert(
             "torchferry.capture returns"
         )
     mutation.refuse_mutations(program)
-    return _finished(translate(program, opset), program, dims, defaults)
+    model = _finished(translate(program, opset), program, dims, defaults)
+    if chosen := tuple(functions):
+        from torchferry.converter.functions import extract_functions
 
-
-to_onnx = convert
+        extract_functions(model, chosen)
+    return model
 
 
 def convert_with_torch(
@@ -88,7 +97,7 @@ def convert_with_torch(
         ConversionError: torch.onnx failed, or the module writes to its inputs or buffers.
     """
     translated, program = torch_onnx.export_module(
-        model, args, kwargs, dynamic_shapes, _checked(opset)
+        model, args, kwargs, dynamic_shapes, check_opset(opset, TORCH_OPSETS)
     )
     mutation.refuse_mutations(program)
     return _finished(translated, program, dims, defaults), program
@@ -102,14 +111,18 @@ def _finished(
 ) -> ir.Model:
     dimension.rename_dimensions(model, program, dims or {})
     signature.write_signature(model, signature.read_signature(program, defaults or {}))
-    provenance.stamp(model)
     return model
 
 
-def _checked(opset: int | None) -> int:
+def check_opset(opset: int | None, known: range = OPSETS) -> int:
+    """The opset, or the default for ``None``.
+
+    Raises:
+        UsageError: it is not among the known ones.
+    """
     opset = DEFAULT_OPSET if opset is None else opset
-    if opset not in OPSETS:
+    if opset not in known:
         raise UsageError(
-            f"cannot write opset {opset}: choose one from {OPSETS.start} to {OPSETS.stop - 1}"
+            f"cannot write opset {opset}: choose one from {known.start} to {known.stop - 1}"
         )
     return opset

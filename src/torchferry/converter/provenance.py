@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
 import torch
 
-__all__ = ["SOURCE_KEY", "module_of", "provenance", "stamp", "user_line"]
+__all__ = ["SOURCE_KEY", "module_of", "provenance", "user_line"]
 
 SOURCE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
@@ -55,14 +54,6 @@ def provenance(node: torch.fx.Node) -> dict[str, str]:
     }
     line = user_line(node.stack_trace)
     return said | {SOURCE_KEY: line} if line else said
-
-
-def stamp(model: ir.Model) -> None:
-    """Write the user's source line of every node that has a stack trace, in place."""
-    for node in model.graph.all_nodes():
-        line = user_line(node.metadata_props.get(_STACK_KEY))
-        if line:
-            node.metadata_props[SOURCE_KEY] = line
 
 
 def _class_name(kind: Any) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
@@ -26,7 +27,6 @@ from torchferry.errors import ConversionError, MissingLowering
 __all__ = ["translate"]
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-_IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 11, 25: 12}
 _IR_LEAST = 10  # what torch.onnx writes; the runtimes of the day read it
 _PLACES = 12  # lines that name missing operators
 
@@ -54,7 +54,8 @@ def translate(program: ExportedProgram, opset: int) -> ir.Model:
     graph = ir.Graph(
         inputs, outputs, nodes=block.nodes, opset_imports=dict(block.domains), name="main"
     )
-    model = ir.Model(graph, ir_version=max(_IR_LEAST, _IR_VERSIONS.get(opset, 13)))
+    needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
+    model = ir.Model(graph, ir_version=max(_IR_LEAST, needed))
     RemoveUnusedNodesPass()(model)
     _register_initializers(model)
     return model

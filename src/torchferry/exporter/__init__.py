@@ -1,7 +1,8 @@
 """The whole walk: from a model to a verified ONNX file and a report."""
 
+from torchferry.exporter.conversion import to_onnx
 from torchferry.exporter.export import export
 from torchferry.exporter.program import OnnxProgram, load
 from torchferry.exporter.verify import Tolerance
 
-__all__ = ["OnnxProgram", "Tolerance", "export", "load"]
+__all__ = ["OnnxProgram", "Tolerance", "export", "load", "to_onnx"]

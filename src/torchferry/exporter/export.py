@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
 from torchferry.converter import convert, convert_with_torch, name_dimensions
-from torchferry.converter.convert import OPSETS
+from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
@@ -99,10 +99,7 @@ def check_options(target: str, exporter: str, opset: int | None) -> None:
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    if opset is not None and opset not in OPSETS:
-        raise UsageError(
-            f"cannot write opset {opset}: choose one from {OPSETS.start} to {OPSETS.stop - 1}"
-        )
+    check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""``to_onnx``: a module or a program as an ONNX model, without the walk around it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental import _config as shape_config
+
+from torchferry.capturer import Captured
+from torchferry.converter import convert
+from torchferry.dims import Size
+from torchferry.dims.spec import AxisSpec, parse_shapes
+from torchferry.errors import CaptureError, UsageError
+from torchferry.exporter.program import OnnxProgram
+from torchferry.observer import use_dyn_not_str
+from torchferry.values.flatten import Path as ValuePath
+from torchferry.values.flatten import register_pytrees
+from torchferry.zoo.archive import load_program
+
+__all__ = ["to_onnx"]
+
+
+def to_onnx(
+    model: torch.nn.Module | ExportedProgram | Captured | Path | str,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    opset: int | None = None,
+    functions: tuple[type[torch.nn.Module] | str, ...] = (),
+) -> OnnxProgram:
+    """Convert a module, or a program that was exported before, to ONNX.
+
+    Nothing is optimized and nothing is compared: `export` does both.
+
+    Args:
+        model: a module (a ``GraphModule`` is one), an ``ExportedProgram``, what `capture` gave,
+            or the path of a ``.pt2`` file.
+        args: positional arguments of a module, to be exported with.
+        kwargs: named arguments.
+        dynamic_shapes: of a module: what ``torch.export.export`` takes, or names of dimensions
+            in place of ``Dim``, which the model's inputs then have.
+        opset: ONNX operator set, 18 or newer; 20 when ``None``.
+        functions: classes of modules (or their names) that become local ONNX functions.
+
+    Returns:
+        The model; called with the module's own arguments, it runs onnxruntime.
+
+    Raises:
+        UsageError: arguments or dynamic shapes for what is exported already, or a bad opset.
+        CaptureError: torch.export failed.
+        ConversionError: a part of the program has no ONNX form.
+    """
+    register_pytrees()
+    defaults: dict[str, Any] = {}
+    dims: dict[tuple[ValuePath, int], Size] = {}
+    if isinstance(model, torch.nn.Module):
+        program = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
+        parameters = inspect.signature(model.forward).parameters
+        defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+        positions: dict[Any, int] = {name: i for i, name in enumerate([*parameters][: len(args)])}
+        dims = {
+            ((positions.get(path[0], path[0]), *path[1:]), axis): size
+            for path, axis, size in _names(parse_shapes(dynamic_shapes), ())
+        }
+    elif args or kwargs or dynamic_shapes is not None:
+        raise UsageError(
+            f"a {type(model).__name__} is exported already: args, kwargs and dynamic_shapes are "
+            "for modules"
+        )
+    else:
+        program = _program(model)
+    converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
+    return OnnxProgram(converted, program)
+
+
+def _program(model: ExportedProgram | Captured | Path | str) -> ExportedProgram:
+    if isinstance(model, (str, Path)):
+        return load_program(Path(model))
+    return model.program if isinstance(model, Captured) else model
+
+
+def _exported(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    shapes = None if dynamic_shapes is None else use_dyn_not_str(dynamic_shapes)
+    oblivious = shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
+        backed_size_oblivious=True
+    )
+    try:
+        with torch.no_grad(), oblivious:
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # torch.export lets any exception of the user's code through
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        reason = f"{type(error).__name__}: {first}"
+        raise CaptureError(
+            f"torch.export failed: {reason}. torchferry.capture tries more ways, and tells which "
+            "line is at fault",
+            (("non-strict", reason),),
+        ) from error
+
+
+def _names(shapes: Any, path: ValuePath) -> Iterator[tuple[ValuePath, int, Size]]:
+    """The names of dimensions in dynamic shapes, by path and axis."""
+    items: Any = shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes or ())
+    for key, value in items:
+        if not isinstance(value, AxisSpec):
+            yield from _names(value, (*path, key))
+        elif value.size is not None and not isinstance(value.size, int):
+            yield path, key, value.size
