@@ -194,6 +194,8 @@ class Scope:
             return [self._one(part, known, node, f"_{index}") for index, (part, known) in pairs]
         if isinstance(result, (list, tuple)) and len(result) == 1:
             result = result[0]
+        if isinstance(result, (list, tuple)):
+            raise ValueError(f"it was written as {len(result)} values where one is returned")
         return self._one(result, example, node, "")
 
     def _one(self, result: Any, example: Any, node: fx.Node, suffix: str) -> Any:

@@ -202,6 +202,44 @@ def _gather_elements(node: ir.Node) -> Sequence[Axis] | None:
     return _axes(node.inputs[1])
 
 
+def _range(_: ir.Node) -> Sequence[Axis]:
+    return [ir.SymbolicDim(None)]
+
+
+def _slice(node: ir.Node) -> Sequence[Axis] | None:
+    axes = _axes(node.inputs[0])
+    starts, ends, places, steps = ([*map(_numbers, node.inputs[1:]), None, None])[:4]
+    if axes is None:
+        return None
+    if len(node.inputs) < 5:
+        steps = [1] * len(places or ())
+    if places is None or starts is None or ends is None or steps is None:
+        return [ir.SymbolicDim(None)] * len(axes)
+    for place, start, end, step in zip(places, starts, ends, steps, strict=True):
+        size = axes[place]
+        if not isinstance(size, int):
+            axes[place] = ir.SymbolicDim(None)
+        else:
+            stop = None if step < 0 and end < -size else end
+            axes[place] = len(range(size)[start:stop:step])
+    return axes
+
+
+def _pad(node: ir.Node) -> Sequence[Axis] | None:
+    axes, pads = _axes(node.inputs[0]), _numbers(node.inputs[1])
+    given = node.inputs[3] if len(node.inputs) > 3 else None
+    places = _numbers(given) if given is not None else list(range(len(axes or ())))
+    if axes is None or places is None:
+        return None
+    for position, place in enumerate(places):
+        size = axes[place]
+        if pads is None or not isinstance(size, int):
+            axes[place] = ir.SymbolicDim(None)
+        else:
+            axes[place] = size + pads[position] + pads[position + len(places)]
+    return axes
+
+
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_SAME.split(), _same),
     **dict.fromkeys(_BROADCAST.split(), _broadcast),
@@ -209,4 +247,5 @@ _RULES: dict[str, Rule] = {
     "Transpose": _transpose, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Shape": _shape,
     "MatMul": _matmul, "Reshape": _reshape, "Expand": _expand, "Concat": _concat,
     "Gather": _gather, "GatherElements": _gather_elements,
+    "Range": _range, "Slice": _slice, "Pad": _pad,
 }  # fmt: skip

@@ -58,6 +58,10 @@ def translate(scope: Scope, node: fx.Node) -> Any:
     scope.block.nodes.extend(recorder.nodes)
     results = result if isinstance(result, (list, tuple)) else [result]
     originals = [stand_ins.original(value) for value in results]
+    example = node.meta.get("val")
+    if isinstance(example, (list, tuple)) and not isinstance(result, (list, tuple)):
+        sequence = originals[0]  # ONNX's own kind of list
+        return [scope.block.SequenceAt(sequence, index) for index in range(len(example))]
     return originals if isinstance(result, (list, tuple)) else originals[0]
 
 

@@ -1,0 +1,61 @@
+"""Sizes computed in the graph, against Python's own arithmetic."""
+
+import pytest
+import torch
+from op_case import export, run
+
+from torchferry.converter.translate import translate
+
+SIZES = [
+    lambda a, b: a + b,
+    lambda a, b: 2 * a - 1,
+    lambda a, b: a * b + a,
+    lambda a, b: (a + b) // 3,
+    lambda a, b: -(-a // 2),
+    lambda a, b: (a - b) // 2,
+    lambda a, b: (a - 7) % 4,
+    lambda a, b: a % 3,
+    torch.sym_max,
+    lambda a, b: torch.sym_min(a, 4),
+    lambda a, b: a**2,
+    lambda a, b: torch.sym_int(a / 2),
+    lambda a, b: (a // 2) * (b % 3) + 5,
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_size_is_what_python_says(size):
+    def function(x, y):
+        return x.sum() * 0 + size(x.shape[0], y.shape[0])
+
+    sets = [(torch.ones(n), torch.ones(m)) for n, m in ((5, 3), (1, 8), (8, 1), (13, 2))]
+    model = translate(export(function, *sets), 20)
+    for x, y in sets:
+        (got,) = run(model, (x, y))
+        assert got.item() == size(x.shape[0], y.shape[0])
+
+
+def test_a_size_that_data_decides():
+    def function(x):
+        chosen = x[x > 0]
+        return chosen * chosen.shape[0]
+
+    model = translate(export(function, (torch.tensor([1.0, -1.0, 2.0]),), (torch.ones(5),)), 20)
+    for x in (torch.tensor([3.0, -1.0]), -torch.ones(4), torch.ones(6)):
+        (got,) = run(model, (x,))
+        assert torch.equal(got, function(x))
+
+
+def test_a_symbol_that_only_stands_in_an_expression():
+    n = torch.export.Dim("n", min=1, max=50)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.reshape(-1, 2) * (x.shape[0] // 2)
+
+    program = torch.export.export(Model(), (torch.ones(6),), dynamic_shapes=({0: 2 * n},))
+    model = translate(program, 20)
+    for size in (2, 10):
+        x = torch.randn(size)
+        (got,) = run(model, (x,))
+        assert torch.allclose(got, x.reshape(-1, 2) * (size // 2))
