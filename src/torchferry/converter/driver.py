@@ -7,8 +7,9 @@ source line it came from; an exception of a lowering is told with the same.
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -136,7 +137,8 @@ class Scope:
         lowering = find_lowering(node.target, complex=complex_numbers)
         try:
             if lowering is not None:
-                result = lowering.write(self.block, *self._arguments(node, lowering))
+                args, kwargs = self._arguments(node, lowering)
+                result = lowering.write(self.block, *args, **kwargs)
             else:
                 result = torchlib.translate(self, node)
             self.values[node] = self._finished(result, node.meta.get("val"), node)
@@ -148,15 +150,16 @@ class Scope:
         for made in self.block.nodes[first:]:
             made.metadata_props.update(said)
 
-    def _arguments(self, node: fx.Node, lowering: Lowering) -> tuple[Any, ...]:
+    def _arguments(self, node: fx.Node, lowering: Lowering) -> tuple[list[Any], dict[str, Any]]:
         kinds = _kinds(node.target)
         bound = [self._argument(item, kinds, place) for place, item in enumerate(node.args)]
         named = {key: self._argument(item, kinds, key) for key, item in node.kwargs.items()}
         if lowering.promote is not None:
             self._promote(node, bound, lowering)
-        if named:
-            bound += _in_order(named, node.target, len(bound))
-        return tuple(bound)
+        named = {parameter_name(key): value for key, value in named.items()}
+        if named.keys() <= _parameters(lowering.write):
+            return bound, named
+        return bound + _in_order(named, node.target, len(bound)), {}
 
     def _argument(self, item: Any, kinds: Mapping[Any, bool], place: Any) -> Any:
         if isinstance(item, fx.Node) and isinstance(self.values[item], _Graph):
@@ -195,7 +198,7 @@ class Scope:
         if isinstance(result, (list, tuple)) and len(result) == 1:
             result = result[0]
         if isinstance(result, (list, tuple)):
-            raise ValueError(f"it was written as {len(result)} values where one is returned")
+            raise TypeError(f"it was written as {len(result)} values where one is returned")
         return self._one(result, example, node, "")
 
     def _one(self, result: Any, example: Any, node: fx.Node, suffix: str) -> Any:
@@ -334,12 +337,20 @@ def _operands(target: Any) -> list[str]:
     return ["" if a.kwarg_only else parameter_name(a.name) for a in target._schema.arguments]
 
 
+@cache
+def _parameters(write: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(write).parameters)
+
+
 def _in_order(named: dict[str, Any], target: Any, given: int) -> list[Any]:
-    """Named arguments in the order of the schema, defaults between them."""
+    """Named arguments in the order of the schema, defaults between them.
+
+    For a function that serves several overloads and calls an argument otherwise.
+    """
     schema = getattr(target, "_schema", None)
     if schema is None:
         raise ValueError(f"it has arguments by name ({', '.join(named)}) and no schema")
-    arguments = list(schema.arguments[given:])
-    while arguments and arguments[-1].name not in named:
+    arguments = [(parameter_name(a.name), a.default_value) for a in schema.arguments[given:]]
+    while arguments and arguments[-1][0] not in named:
         arguments.pop()
-    return [named.get(a.name, a.default_value) for a in arguments]
+    return [named.get(name, default) for name, default in arguments]

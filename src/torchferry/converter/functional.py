@@ -21,7 +21,7 @@ from torchferry.converter.torchlib import borrowed
 
 __all__ = ["decomposition", "functional", "graphs_of"]
 
-_ROUNDS = 6  # a decomposition may use what has to be decomposed again
+_ROUNDS = 3  # a decomposition may use what has to be decomposed again
 _HARMLESS = {torch.ops.aten.detach_.default}
 
 
@@ -67,9 +67,13 @@ def _calls(program: ExportedProgram) -> set[Any]:
 
 
 def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, Any]:
-    """What is to be decomposed, and how."""
-    unknown = [target for target in _calls(program) if not known(target)]
-    return {t: how for t in unknown if (how := decomposition(t)) is not None}
+    """What is to be decomposed, and how; empty when every operator is known.
+
+    It covers what decompositions are made of, so that one trace is enough.
+    """
+    if all(known(target) or decomposition(target) is None for target in _calls(program)):
+        return {}
+    return {target: how for target, how in _decompositions().items() if not known(target)}
 
 
 def _writes_in_place(program: ExportedProgram) -> bool:

@@ -1,0 +1,69 @@
+"""Which ATen overloads convert, and by whose lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from torchferry.converter.functional import decomposition
+from torchferry.converter.lowering import find_lowering
+from torchferry.converter.torchlib import borrowed
+
+__all__ = ["By", "Coverage", "coverage"]
+
+By = Literal["ours", "decomposed", "borrowed", "none"]
+"""``ours``: a lowering of torchferry. ``decomposed``: torch makes it of simpler operators.
+``borrowed``: a lowering of onnxscript."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """One overload.
+
+    Attributes:
+        operator: ``aten.add.Tensor``.
+        by: who converts it.
+        place: module and function of our lowering; empty otherwise.
+        complex: whether ours takes complex tensors.
+    """
+
+    operator: str
+    by: By
+    place: str = ""
+    complex: bool = False
+
+
+def coverage() -> list[Coverage]:
+    """Every functional ATen overload, sorted by name.
+
+    What writes in place or into ``out`` is left out: a program is made functional first.
+    """
+    return sorted(map(_covered, _overloads()), key=lambda row: row.operator)
+
+
+def _overloads() -> Iterator[Any]:
+    for qualified in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = qualified.partition("::")
+        name, _, overload = rest.partition(".")
+        if namespace != "aten" or name.startswith("_backward"):
+            continue
+        packet = getattr(torch.ops.aten, name, None)
+        found = getattr(packet, overload or "default", None)
+        if found is not None and not found._schema.is_mutable:
+            yield found
+
+
+def _covered(target: Any) -> Coverage:
+    lowering = find_lowering(target)
+    pairs = find_lowering(target, complex=True)
+    found = lowering or pairs
+    if found is not None:
+        write = found.write
+        place = f"{write.__module__.rsplit('.', 1)[-1]}.{write.__qualname__.split('.')[0]}"
+        return Coverage(str(target), "ours", place, pairs is not None)
+    if decomposition(target) is not None:
+        return Coverage(str(target), "decomposed")
+    return Coverage(str(target), "borrowed" if borrowed(target) else "none")

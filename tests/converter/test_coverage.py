@@ -1,0 +1,19 @@
+from collections import Counter
+
+from torchferry.converter.coverage import coverage
+
+
+def test_every_overload_has_a_row():
+    rows = {row.operator: row for row in coverage()}
+    assert len(rows) > 1000
+    added = rows["aten.add.Tensor"]
+    assert (added.by, added.complex) == ("ours", True)
+    assert added.place.startswith("arithmetic.")
+    assert rows["aten._linalg_svd.default"].by == "none"
+    assert not any(name.endswith((".out", "_.Tensor")) for name in rows)
+
+
+def test_all_kinds_are_met():
+    counts = Counter(row.by for row in coverage())
+    assert set(counts) == {"ours", "decomposed", "borrowed", "none"}
+    assert counts["ours"] > 400
