@@ -73,7 +73,7 @@ def test_calls_and_dimensions_are_told(file: Path) -> None:
     report = watch("zoo:mlp", inputs=f"{file / 'sets.py'}:two")
     assert report.ok
     assert report.title == "observe zoo:mlp"
-    assert report.verdict == "2 calls of _Mlp; dynamic: batch_size"
+    assert report.verdict == "2 calls of Mlp; dynamic: batch_size"
     calls = table(report, "Calls")
     assert [row[:3] for row in calls.rows] == [
         (1, "((),dict(x:T1s3x16))", "T1s3x4"),
@@ -181,3 +181,11 @@ def test_arguments_without_axes_have_a_row() -> None:
         ("input1", "float32", "", "", "no dimension"),
         ("input2", "constant", "", "", "3"),
     )
+
+
+def test_sets_of_one_size_are_said_to_say_nothing(file: Path) -> None:
+    (file / "same.py").write_text(INPUTS.replace("(3, 5)", "(3, 3)"))
+    report = watch("zoo:mlp", inputs=f"{file / 'same.py'}:two")
+    assert report.ok
+    assert "no dimension varies; all calls have the same sizes" in report.verdict
+    assert report.next_steps[0].startswith("give input sets of different sizes")

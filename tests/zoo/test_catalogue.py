@@ -8,55 +8,14 @@ import torch
 
 from torchferry.errors import UsageError
 from torchferry.values import flatten
-from torchferry.zoo.catalogue import build, names
-
-
-def run(model: torch.nn.Module, inputs: dict[str, Any]) -> list[torch.Tensor]:
-    inputs = dict(inputs)
-    if "past_key_values" in inputs:
-        inputs["cache"] = inputs.pop("past_key_values")
-    with torch.no_grad():
-        leaves, _ = flatten(model(**inputs))
-    return [leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor)]
+from torchferry.zoo import catalogue
+from torchferry.zoo.catalogue import build, families, names, rows, variants
+from torchferry.zoo.families import FAMILIES, GROUPS
 
 
 def sizes(inputs: dict[str, Any]) -> list[tuple[int, ...]]:
     leaves, _ = flatten(inputs)
     return [tuple(leaf.shape) for _, leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_model_runs_on_all_of_its_input_sets(name: str) -> None:
-    entry = build(name)
-    assert entry.name == name
-    assert not entry.model.training
-    shapes = [sizes(inputs) for inputs in entry.input_sets]
-    assert len(shapes) >= 2
-    assert all(shape != shapes[0] for shape in shapes[1:])
-    for inputs in entry.input_sets:
-        outputs = run(entry.model, inputs)
-        assert all(torch.isfinite(output).all() for output in outputs)
-        # the gates of the LSTM keep its activations below one
-        assert all(0.1 < output.std() < 3 for output in outputs)
-
-
-def test_the_sets_of_tiny_llm_differ_in_batch_sequence_and_cache() -> None:
-    sets = build("tiny-llm").input_sets
-    seen = [(*s["input_ids"].shape, s["attention_mask"].shape[1]) for s in sets]
-    assert seen == [(2, 3, 33), (3, 5, 22), (1, 1, 13)]
-
-
-def test_padding_is_on_the_left_and_positions_count_real_tokens() -> None:
-    padded = build("tiny-llm").input_sets[1]
-    assert padded["attention_mask"].sum(1).tolist() == [22, 18, 13]
-    assert padded["attention_mask"][2, :10].tolist() == [0] * 9 + [1]
-    assert padded["position_ids"][:, 0].tolist() == [17, 13, 8]
-
-
-def test_images_of_the_resnet_have_unequal_sides() -> None:
-    for inputs in build("tiny-resnet").input_sets:
-        height, width = inputs["pixel_values"].shape[2:]
-        assert height != width
 
 
 # a vision transformer takes square images
@@ -66,15 +25,99 @@ def test_the_first_set_has_no_equal_sizes_by_accident(name: str) -> None:
         assert len(set(shape)) == len(shape)
 
 
-def test_an_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(UsageError, match="no model 'tiny_lm'; did you mean tiny-llm"):
-        build("tiny_lm")
-    with pytest.raises(UsageError, match="It has: lstm, mlp, tiny-bert"):
-        build("xyzzy")
+def test_every_way_to_name_a_variant_gives_the_same() -> None:
+    asked = [
+        build("bert/fill-mask"), build("bert", task="fill-mask"),
+        build("bert/fill-mask/plain"), build("bert", "fill-mask", "plain"),
+        build("bert/fill-mask", state="plain"),
+    ]  # fmt: skip
+    assert [type(entry.model).__name__ for entry in asked] == ["BertForMaskedLM"] * 5
+    assert {(entry.task, entry.state) for entry in asked} == {("fill-mask", "plain")}
+    assert asked[0].name == asked[1].name == "bert/fill-mask"
+    first, *others = [entry.input_sets[0]["input_ids"] for entry in asked]
+    assert all(torch.equal(first, other) for other in others)
+    weights = [entry.model.state_dict()["cls.predictions.bias"] for entry in asked]
+    assert torch.equal(weights[0], weights[1])
+
+
+def test_the_default_task_may_be_left_out() -> None:
+    short = build("t5/encoder")
+    assert (short.task, short.state) == ("text2text-generation", "encoder")
+    assert short.states == ("decode", "prefill", "encoder")
+    assert build("llama").state == "decode"
+    assert build("llama", state="no-cache").input_sets[0]["use_cache"] is False
+    assert "decode-full-window" in build("mistral").states
+    assert "decode-full-window" not in build("llama").states
+
+
+def test_all_states_of_a_task_share_their_weights() -> None:
+    decode, prefill = build("llama"), build("llama/prefill")
+    ours, theirs = decode.model.state_dict(), prefill.model.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("tiny_lm", {}, "no model 'tiny_lm'; did you mean tiny-llm"),
+        ("GPT-OSS", {}, "did you mean .*gpt_oss"),
+        ("", {}, "no model ''"),
+        ("xyzzy", {}, r"It has: lstm, mlp, tiny-bert.*and \d\d families"),
+        ("llama/prefil", {}, "zoo:llama has no 'prefil'; did you mean prefill"),
+        ("llama/fill-mask", {}, "has no 'fill-mask'.*It has: decode.*text-generation"),
+        ("llama/fill-mask/plain", {}, "has no 'fill-mask'.*It has: text-generation$"),
+        ("llama/text-generation/x", {}, "has no 'x'; It has: decode, prefill"),
+        ("llama/text-generation/decode/x", {}, "is no FAMILY, FAMILY/TASK or FAMILY/TASK/STATE"),
+        ("llama/", {}, "is no FAMILY"),
+        ("llama/prefill", {"task": "fill-mask"}, "names its task, and 'fill-mask' was given too"),
+        ("mlp/forward", {}, "zoo:mlp has no 'forward'; It has one form only"),
+        ("tiny-llm", {"state": "prefill"}, "zoo:tiny-llm has no 'prefill'; It has one form"),
+    ],
+)
+def test_a_wrong_name_says_what_there_is(name: str, options: dict[str, str], match: str) -> None:
+    with pytest.raises(UsageError, match=match) as raised:
+        build(name, **options)
+    assert len(str(raised.value).splitlines()) <= 12
+
+
+def test_families_and_variants() -> None:
+    assert len(families()) == len(FAMILIES) == sum(len(table) for table in GROUPS.values())
+    assert "sam" in families("vision")
+    assert variants("unet") == ["unet"]
+    assert variants("llama")[0] == "llama/text-generation/decode"
+    with pytest.raises(UsageError, match="no kind of model is called 'dekoder'"):
+        families("dekoder")
+    with pytest.raises(UsageError, match="no model 'lama'; did you mean llama"):
+        variants("lama")
+
+
+def test_rows_tell_of_every_family() -> None:
+    told = {row.family: row for row in rows()}
+    assert list(told) == list(FAMILIES)
+    llama = told["llama"]
+    assert (llama.group, llama.model_class) == ("decoder", "LlamaForCausalLM")
+    assert llama.tasks == ("text-generation",)
+    assert llama.states == ("decode", "prefill", "prefill-empty-cache", "no-cache")
+    assert told["mlp"] == catalogue.FamilyRow(
+        "mlp", "everyday", "Mlp", ("forward",), ("plain",), 740
+    )
+    counted = sum(p.numel() for p in build("clip").model.parameters())
+    assert told["clip"].parameters == counted
+    assert all(row.parameters < 100_000 for row in told.values())
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    build("mamba")
+    build("lstm")
+    rows()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_plain_models_need_no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert build("mlp").input_sets
-    with pytest.raises(UsageError, match=r"zoo:tiny-bert needs.*torchferry\[hf\]"):
-        build("tiny-bert")
+    assert build("unet").input_sets
+    for name in ("tiny-bert", "llama"):
+        with pytest.raises(UsageError, match=rf"zoo:{name} needs.*torchferry\[hf\]"):
+            build(name)

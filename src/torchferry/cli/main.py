@@ -20,6 +20,7 @@ import typer
 from torchferry.cli.commands.export import export
 from torchferry.cli.commands.inspect import inspect as inspect_file
 from torchferry.cli.commands.observe import observe
+from torchferry.cli.commands.sweep import sweep
 from torchferry.config import read_config
 from torchferry.errors import FerryError, UsageError
 from torchferry.report.model import Report
@@ -135,7 +136,12 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
         data.dump(report, json)
 
 
-for _name, _command in (("export", export), ("observe", observe), ("inspect", inspect_file)):
+for _name, _command in (
+    ("export", export),
+    ("observe", observe),
+    ("inspect", inspect_file),
+    ("sweep", sweep),
+):
     app.command(_name)(_reporting(_command))
 
 

@@ -1,26 +1,29 @@
-"""The models that ``zoo:NAME`` stands for.
+"""The models that ``zoo:NAME`` stands for, and what there is to choose from.
 
-Each comes with input sets of different sizes, so that what is dynamic can be seen from them. In
-the first set no two dimensions are equal by accident.
+A name is ``FAMILY``, ``FAMILY/TASK`` or ``FAMILY/TASK/STATE``: ``llama``, ``bert/fill-mask``,
+``t5/text2text-generation/encoder``; the default task may be left out: ``llama/prefill``. Each
+comes with input sets of different sizes, so that what is dynamic can be seen from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-import torch
 from torch import nn
 
 from torchferry.errors import UsageError
-from torchferry.zoo.library import import_transformers
-from torchferry.zoo.tasks import decoder_inputs, encoder_inputs, image_inputs
-from torchferry.zoo.tiny_llm import get_tiny_llm
-from torchferry.zoo.weights import draw_weights, seeded
+from torchferry.zoo.architecture import make_model, make_plain, make_untouched
+from torchferry.zoo.families import FAMILIES, GROUPS
+from torchferry.zoo.family import Family, Plain
+from torchferry.zoo.samples import SAMPLES
+from torchferry.zoo.states import TASKS, states_of
+from torchferry.zoo.weights import seeded
 
-__all__ = ["ZooModel", "build", "names"]
+__all__ = ["FamilyRow", "ZooModel", "build", "families", "names", "rows", "variants"]
+
+_PLAIN_TASK = "forward"  # of modules that are no architecture of transformers
 
 
 @dataclass(frozen=True)
@@ -30,139 +33,185 @@ class ZooModel:
     Attributes:
         name: what follows ``zoo:``.
         model: the module; its weights are random, drawn so that activations are of order 1.
-        input_sets: keyword arguments of ``forward``, two or more sets of different sizes.
+        input_sets: keyword arguments of ``forward``, three or more sets of different sizes.
+        task: what it is built for, by Hugging Face's name; ``forward`` of a plain module.
+        state: which arrangement of inputs it is: ``decode``, ``prefill``, ``plain``.
+        states: all that there are for this task, the default first.
     """
 
     name: str
     model: nn.Module
     input_sets: list[dict[str, Any]]
+    task: str = _PLAIN_TASK
+    state: str = "plain"
+    states: tuple[str, ...] = ("plain",)
 
 
-class _Mlp(nn.Module):
-    """Two linear layers around a GELU and a normalisation: (batch, 16) → (batch, 4)."""
+@dataclass(frozen=True)
+class FamilyRow:
+    """What there is to say of a family.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(16, 32)
-        self.norm = nn.LayerNorm(32)
-        self.outer = nn.Linear(32, 4)
+    Attributes:
+        family: its name.
+        group: the kind: decoder, encoder, seq2seq, vision, multimodal, audio, everyday.
+        model_class: the class it is built as for its first task.
+        tasks: what it can be built for, the default first.
+        states: arrangements of inputs for the first task, the default first.
+        parameters: number of weights of the model for its first task.
+    """
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.norm(torch.nn.functional.gelu(self.inner(x)))
-        result: torch.Tensor = self.outer(hidden)
-        return result
-
-
-def _make(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
-    """Make a module without touching PyTorch's global generator, and draw its weights."""
-    with torch.random.fork_rng(devices=[]):
-        model = factory().eval()
-    draw_weights(model, generator)
-    return model
-
-
-def _mlp() -> tuple[nn.Module, list[dict[str, Any]]]:
-    generator = seeded(0)
-    model = _make(_Mlp, generator)
-    return model, [{"x": torch.randn(batch, 16, generator=generator)} for batch in (3, 5, 1)]
-
-
-def _lstm() -> tuple[nn.Module, list[dict[str, Any]]]:
-    generator = seeded(0)
-    model = _make(lambda: nn.LSTM(8, 16, batch_first=True), generator)
-    # the loop over time has a fixed length, so that only the batch varies
-    sets = [{"input": torch.randn(batch, 5, 8, generator=generator)} for batch in (3, 7)]
-    return model, sets
-
-
-def _tiny_llm() -> tuple[nn.Module, list[dict[str, Any]]]:
-    made = get_tiny_llm()
-    model: nn.Module = made["model"]
-    generator = seeded(1)
-    return model, [
-        made["inputs"],
-        decoder_inputs(
-            model, batch=3, sequence=5, past=17, generator=generator, padding=(0, 4, 9)
-        ),
-        decoder_inputs(model, batch=1, sequence=1, past=12, generator=generator),
-    ]
-
-
-def _tiny_bert() -> tuple[nn.Module, list[dict[str, Any]]]:
-    transformers = import_transformers("zoo:tiny-bert")
-    config = transformers.BertConfig(
-        vocab_size=1000,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=128,
-    )
-    generator = seeded(0)
-    model = _make(lambda: transformers.BertModel(config), generator)
-    return model, [
-        encoder_inputs(model, batch=3, sequence=9, generator=generator),
-        encoder_inputs(model, batch=2, sequence=14, generator=generator, padding=(0, 5)),
-        encoder_inputs(model, batch=1, sequence=6, generator=generator),
-    ]
-
-
-def _tiny_vit() -> tuple[nn.Module, list[dict[str, Any]]]:
-    transformers = import_transformers("zoo:tiny-vit")
-    config = transformers.ViTConfig(
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        image_size=32,
-        patch_size=8,
-    )
-    generator = seeded(0)
-    model = _make(lambda: transformers.ViTModel(config), generator)
-    sizes = ((2, 32, 32), (5, 32, 32))
-    return model, [image_inputs(model, *size, generator=generator) for size in sizes]
-
-
-def _tiny_resnet() -> tuple[nn.Module, list[dict[str, Any]]]:
-    transformers = import_transformers("zoo:tiny-resnet")
-    config = transformers.ResNetConfig(
-        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
-    )
-    generator = seeded(0)
-    model = _make(lambda: transformers.ResNetModel(config), generator)
-    sizes = ((2, 40, 56), (5, 64, 48), (1, 48, 72))
-    return model, [image_inputs(model, *size, generator=generator) for size in sizes]
-
-
-_BUILDERS: dict[str, Callable[[], tuple[nn.Module, list[dict[str, Any]]]]] = {
-    "lstm": _lstm,
-    "mlp": _mlp,
-    "tiny-bert": _tiny_bert,
-    "tiny-llm": _tiny_llm,
-    "tiny-resnet": _tiny_resnet,
-    "tiny-vit": _tiny_vit,
-}
+    family: str
+    group: str
+    model_class: str
+    tasks: tuple[str, ...]
+    states: tuple[str, ...]
+    parameters: int
 
 
 def names() -> list[str]:
-    """Return the names that `build` knows, sorted.
+    """Return the names of the models to begin with, sorted; `families` are all the others.
 
     >>> names()
     ['lstm', 'mlp', 'tiny-bert', 'tiny-llm', 'tiny-resnet', 'tiny-vit']
     """
-    return sorted(_BUILDERS)
+    return sorted({"lstm", "mlp", *SAMPLES})
 
 
-def build(name: str) -> ZooModel:
-    """Build a model and its inputs; the same name gives the same numbers every time.
+def families(group: str | None = None) -> list[str]:
+    """Return the names of the architectures that `build` knows, sorted.
+
+    Args:
+        group: only those of a kind, a key of `torchferry.zoo.families.GROUPS`.
 
     Raises:
-        UsageError: there is no such model, or it needs transformers and that is not installed.
+        UsageError: there is no such kind.
+
+    >>> families("seq2seq")
+    ['bart', 'marian', 'mbart', 't5']
     """
-    builder = _BUILDERS.get(name)
-    if builder is None:
-        close = get_close_matches(name.lower().replace("_", "-"), _BUILDERS)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise UsageError(f"the zoo has no model {name!r}; {hint}It has: {', '.join(names())}")
-    model, input_sets = builder()
-    return ZooModel(name, model, input_sets)
+    if group is None:
+        return sorted(FAMILIES)
+    if group not in GROUPS:
+        raise UsageError(f"no kind of model is called {group!r}; there are: {', '.join(GROUPS)}")
+    return sorted(row.name for row in GROUPS[group])
+
+
+def variants(family: str) -> list[str]:
+    """Return every ``FAMILY/TASK/STATE`` that a family can be built as, the default first.
+
+    Raises:
+        UsageError: there is no such family.
+
+    >>> variants("bart")[1:]
+    ['bart/text2text-generation/prefill', 'bart/text2text-generation/encoder']
+    """
+    row = FAMILIES.get(family)
+    if row is None:
+        raise _unknown(family)
+    if isinstance(row, Plain):
+        return [family]
+    return [f"{family}/{task}/{state}" for task in row.tasks for state in states_of(row, task)]
+
+
+def build(name: str, task: str | None = None, state: str | None = None) -> ZooModel:
+    """Build a model and its inputs; the same name gives the same numbers every time.
+
+    Args:
+        name: see the module; what it leaves open may be given by the other arguments.
+        task: for example ``text-generation``; the family's first when ``None``.
+        state: for example ``prefill``; the task's first when ``None``.
+
+    Raises:
+        UsageError: there is no such model, task or state, or it needs transformers and that is
+            not installed or too old.
+    """
+    family, task, state = _parse(name, task, state)
+    title = "/".join(part for part in (family, task, state) if part)
+    if family in SAMPLES:
+        _refuse(title, task or state, ())
+        model, input_sets = SAMPLES[family]()
+        return ZooModel(title, model, input_sets)
+    row = FAMILIES.get(family)
+    if row is None:
+        raise _unknown(family)
+    if isinstance(row, Plain):
+        _refuse(title, task or state, ())
+        generator = seeded(0)
+        model = make_plain(row, generator)
+        sets = [{n: draw(one, generator) for n, draw in row.inputs.items()} for one in row.sets]
+        return ZooModel(title, model, sets)
+    return _build_family(row, title, task, state)
+
+
+def _build_family(row: Family, title: str, task: str | None, state: str | None) -> ZooModel:
+    if task is not None and state is None and task not in row.tasks:
+        task, state = None, task  # llama/prefill
+    task = task or row.tasks[0]
+    if task not in row.tasks:
+        _refuse(title, task, row.tasks)
+    states = states_of(row, task)
+    state = state or states[0]
+    if state not in states:
+        _refuse(title, state, (*states, *row.tasks))
+    chosen = TASKS[task].states[state]
+    generator = seeded(0)
+    whole = make_model(row, task, generator)
+    input_sets = chosen.make(whole, row, generator)
+    model: nn.Module = getattr(whole, chosen.part)() if chosen.part else whole
+    return ZooModel(title, model, input_sets, task, state, states)
+
+
+def rows() -> list[FamilyRow]:
+    """Return what there is to say of every family, in the order of the tables.
+
+    Raises:
+        UsageError: transformers is missing, or too old for one of them.
+    """
+    found = []
+    tasks: tuple[str, ...]
+    states: tuple[str, ...]
+    for group, table in GROUPS.items():
+        for row in table:
+            if isinstance(row, Plain):
+                model = make_plain(row, seeded(0))
+                tasks, states = (_PLAIN_TASK,), ("plain",)
+            else:
+                model = make_untouched(row, row.tasks[0])
+                tasks, states = row.tasks, states_of(row, row.tasks[0])
+            count = sum(parameter.numel() for parameter in model.parameters())
+            found.append(FamilyRow(row.name, group, type(model).__name__, tasks, states, count))
+    return found
+
+
+def _parse(name: str, task: str | None, state: str | None) -> tuple[str, str | None, str | None]:
+    parts = name.split("/")
+    if len(parts) > 3 or not all(parts[1:]):
+        raise UsageError(f"zoo:{name} is no FAMILY, FAMILY/TASK or FAMILY/TASK/STATE")
+    for given, part, what in zip((task, state), parts[1:], ("task", "state"), strict=False):
+        if given is not None and given != part:
+            raise UsageError(f"zoo:{name} names its {what}, and {given!r} was given too")
+    written = dict(zip(("family", "task", "state"), parts, strict=False))
+    return parts[0], written.get("task", task), written.get("state", state)
+
+
+def _refuse(title: str, part: str | None, known: tuple[str, ...]) -> None:
+    """Raise when a task or state is asked for that there is not."""
+    if part is None:
+        return
+    close = get_close_matches(part, known)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    has = f"It has: {', '.join(known)}" if known else "It has one form only"
+    family = title.partition("/")[0]
+    raise UsageError(f"zoo:{family} has no {part!r}; {hint}{has}")
+
+
+def _unknown(name: str) -> UsageError:
+    plain = name.lower()
+    close: dict[str, None] = {}
+    for spelling in (plain.replace("_", "-"), plain.replace("-", "_")):
+        close |= dict.fromkeys(get_close_matches(spelling, sorted({*names(), *FAMILIES})))
+    hint = f"did you mean {' or '.join(list(close)[:3])}? " if close else ""
+    return UsageError(
+        f"the zoo has no model {name!r}; {hint}It has: {', '.join(names())}, and "
+        f"{len(FAMILIES)} families, which torchferry.zoo.families() lists"
+    )

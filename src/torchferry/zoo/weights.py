@@ -12,6 +12,7 @@ from math import prod
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 __all__ = ["draw_weights", "seeded"]
 
@@ -21,19 +22,35 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+_KEPT = ("A_log", "D", "dt_bias", "logit_scale", "logit_bias")
+"""Parameters whose own initial values matter: 0.1 of noise is added. State space models decay by
+the first, similarities are scaled by the last two."""
+
+_UNIT = ("token", "position_embedding", "pos_embed", "position_embeddings", "queries")
+"""Ends of the names of parameters that are added to, or put beside, embeddings."""
+
+_INPUT_FIRST = ("Conv1D", "GptOssExperts")
+"""Classes whose matrices are (in, out)."""
+
+
 @torch.no_grad()
 def draw_weights(model: nn.Module, generator: torch.Generator) -> None:
     """Draw all parameters and batch statistics of a model again, in place.
 
     A matrix or kernel gets a standard deviation of 1/sqrt(fan in), so that a unit input gives a
     unit output; an embedding 1, or 1/sqrt(size) when the output layer shares it; the scale of a
-    normalisation stays near 1; vectors (biases, offsets) get 0.1. Tied weights stay tied.
+    normalisation stays near the constant it has; vectors (biases, offsets) get 0.1. Tied weights
+    stay tied, a parametrized weight (weight norm) is drawn as a whole.
     """
     output_weights = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)
     }
     drawn: set[int] = set()
     for module in model.modules():
+        if isinstance(module, ParametrizationList):
+            continue
+        if is_parametrized(module):
+            _draw_parametrized(module, generator)
         for name, parameter in module.named_parameters(recurse=False):
             if id(parameter) in drawn:
                 continue
@@ -48,22 +65,35 @@ def draw_weights(model: nn.Module, generator: torch.Generator) -> None:
             module.weight[module.padding_idx].zero_()
 
 
+def _draw_parametrized(module: nn.Module, generator: torch.Generator) -> None:
+    """Assign a drawn tensor; the parametrization finds the parameters that make it."""
+    for name in list(module.parametrizations):  # type: ignore[arg-type]  # a dict there
+        weight = getattr(module, name)
+        std = _distribution(module, name, weight, False)[1]
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float32)
+        setattr(module, name, noise.mul_(std).to(weight.dtype))
+
+
 def _distribution(
-    module: nn.Module, name: str, parameter: nn.Parameter, is_output: bool
-) -> tuple[float, float]:
+    module: nn.Module, name: str, parameter: torch.Tensor, is_output: bool
+) -> tuple[float | torch.Tensor, float]:
     """Mean and standard deviation of a parameter."""
-    if parameter.ndim < 2:
-        is_scale = name == "weight" and "Norm" in type(module).__name__
-        return (1.0 if is_scale else 0.0), 0.1
-    if isinstance(module, nn.Embedding):
+    kind = type(module).__name__
+    if name in _KEPT:
+        return parameter.float(), 0.1
+    if parameter.ndim < 2 or name.endswith("bias"):
+        # Gemma multiplies by 1 + weight, whose constant is 0
+        is_scale = name == "weight" and "Norm" in kind and bool((parameter != 0).any())
+        return (1.0 if is_scale or "scale" in name else 0.0), 0.1
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return 0.0, (parameter.shape[-1] ** -0.5 if is_output else 1.0)
-    if type(module).__name__ == "Conv1D":  # GPT-2's linear layer: (in, out)
-        return 0.0, parameter.shape[0] ** -0.5
+    if name.endswith(_UNIT):
+        return 0.0, 1.0
     if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
         return 0.0, prod((parameter.shape[0], *parameter.shape[2:])) ** -0.5
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return 0.0, prod(parameter.shape[1:]) ** -0.5
-    return 0.0, parameter.shape[-1] ** -0.5
+    return 0.0, parameter.shape[-2 if kind in _INPUT_FIRST else -1] ** -0.5
 
 
 def _batch_statistics(module: nn.Module) -> Iterator[tuple[torch.Tensor, float]]:

@@ -1,0 +1,196 @@
+"""One export of a sweep, in a process of its own: a crash or a hang is an outcome, too."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, cast, get_args
+
+from torchferry.errors import CaptureError, FerryError, RunError
+
+__all__ = ["OUTCOMES", "Job", "Outcome", "Row", "perform", "run_job"]
+
+Outcome = Literal[
+    "ok", "wrong", "specialised", "unverified", "refused", "runtime", "crash", "timeout", "memory"
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""``ok``: equal to PyTorch at every size. ``wrong``: numbers differ. ``specialised``: a dynamic
+dimension became fixed. ``unverified``: too few sizes could be compared. ``refused``: an error that
+names the reason. ``runtime``: onnxruntime cannot load or run the model. The others are ends of the
+process: by a signal, after the time allowed, at the limit of memory."""
+
+_MARK = "torchferry-row:"  # what a model prints as it runs is not the row
+_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be exported, and how.
+
+    Attributes:
+        model: as on the command line: ``zoo:llama/text-generation/decode``.
+        exporter: ``to_onnx`` or ``onnx_dynamo`` (``torch.onnx.export`` as it stands).
+        dtype: ``fp32``, ``fp16``, ``bf16``, or ``None`` for the model's own.
+        target: ``onnx`` or ``onnxruntime``.
+        opset: ``None`` for the default.
+    """
+
+    model: str
+    exporter: str = "to_onnx"
+    dtype: str | None = None
+    target: str = "onnx"
+    opset: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a job.
+
+    Attributes:
+        job: what was done.
+        outcome: see `OUTCOMES`.
+        reason: the first problem or error, in one line; empty when all is well.
+        seconds: wall time of the process.
+        cpu_seconds: CPU time of the process.
+        peak_bytes: its largest resident memory.
+        nodes: of the written model.
+        sizes: sets of sizes that were compared.
+        worst: the largest absolute difference.
+    """
+
+    job: Job
+    outcome: Outcome
+    reason: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+    nodes: int = 0
+    sizes: int = 0
+    worst: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row in JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> Row:
+        """The row that `to_dict` wrote.
+
+        Raises:
+            KeyError: it is no such row.
+        """
+        return Row(**{**values, "job": Job(**values["job"])})
+
+
+def run_job(job: Job, timeout: float = _SECONDS, memory: int | None = None) -> Row:
+    """Do a job in a new process.
+
+    Args:
+        job: what to do.
+        timeout: seconds until the process is ended.
+        memory: bytes of data it may allocate; no limit when ``None``.
+    """
+    command = [sys.executable, "-m", "torchferry.exporter.job", json.dumps(asdict(job))]
+    command += [str(memory)] if memory else []
+    start = time.monotonic()
+    try:
+        done = subprocess.run(  # noqa: S603  (our own interpreter and module)
+            command, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Row(job, "timeout", f"not done after {timeout:g} s", seconds=timeout)
+    seconds = time.monotonic() - start
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith(_MARK):
+            return replace(Row.of(json.loads(line.removeprefix(_MARK))), seconds=seconds)
+    last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1][:300]
+    outcome: Outcome = "memory" if "MemoryError" in last or "bad_alloc" in last else "crash"
+    return Row(job, outcome, f"the process ended with {done.returncode}: {last}", seconds)
+
+
+def perform(job: Job) -> Row:
+    """Do a job in this process."""
+    from torchferry.exporter.export import Exporter, export
+    from torchferry.exporter.source import load_source
+    from torchferry.observer import Observation
+    from torchferry.optimizer import Target
+
+    try:
+        source = load_source(job.model, dtype=job.dtype)
+        seen = Observation.from_inputs(source.model, source.input_sets)
+        program = export(
+            source.program or source.model,
+            seen,
+            target=cast("Target", job.target),
+            opset=job.opset,
+            exporter=cast("Exporter", job.exporter),
+        )
+    except FerryError as error:
+        return _spent(Row(job, _kind(error), _line(error)))
+    except MemoryError as error:
+        return _spent(Row(job, "memory", _line(error)))
+    report = program.report
+    if report is None:  # export always makes one
+        raise AssertionError
+    return _spent(_judged(job, report.data, report.ok, report.problems))
+
+
+def _judged(job: Job, data: Mapping[str, Any], ok: bool, problems: tuple[str, ...]) -> Row:
+    outputs = [output for check in data["checks"] for output in check["outputs"]]
+    compared = [check for check in data["checks"] if check["outputs"]]
+    outcome: Outcome = "ok"
+    if not ok:
+        if any(output["verdict"] == "differs" for output in outputs):
+            outcome = "wrong"
+        elif any(dimension["status"] == "specialised" for dimension in data["dimensions"]):
+            outcome = "specialised"
+        elif any(check["error"] for check in data["checks"]):
+            outcome = "runtime"
+        else:
+            outcome = "unverified"
+    worst = max(
+        (output["abs"] for output in outputs if output["verdict"] != "random"), default=0.0
+    )
+    reason = " ".join(problems[0].split())[:400] if problems else ""
+    return Row(
+        job, outcome, reason, nodes=data["model"]["nodes"], sizes=len(compared), worst=worst
+    )
+
+
+def _kind(error: FerryError) -> Outcome:
+    said = [str(error), *(reason for _, reason in getattr(error, "attempts", ()))]
+    if any("MemoryError" in text for text in said):
+        return "memory"
+    if isinstance(error, CaptureError) and "specialise" in str(error):
+        return "specialised"
+    return "runtime" if isinstance(error, RunError) else "refused"
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+
+def _spent(row: Row) -> Row:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # bytes there, KiB on Linux
+    return replace(row, cpu_seconds=used.ru_utime + used.ru_stime, peak_bytes=peak)
+
+
+def _main(arguments: list[str]) -> None:
+    if len(arguments) > 1:
+        limit = int(arguments[1])
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    import torch
+
+    torch.set_num_threads(1)  # as many jobs as processors run beside each other
+    row = perform(Job(**json.loads(arguments[0])))
+    sys.stdout.write(f"\n{_MARK}{json.dumps(row.to_dict())}\n")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Small modules of plain PyTorch, of the kinds that people write themselves."""

@@ -1,0 +1,96 @@
+"""One export in a process of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from torchferry.exporter.job import OUTCOMES, Job, Row, perform, run_job
+
+MODELS = """
+import os, time, torch
+
+def sets():
+    return [(torch.randn(n, 3),) for n in (2, 4)]
+
+class Right(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+class Fixes(torch.nn.Module):
+    def forward(self, x):
+        return torch.cat([row * 2 for row in x])
+
+class Crashes(torch.nn.Module):
+    def forward(self, x):
+        os._exit(7)
+
+class Hangs(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(60)
+
+class Grows(torch.nn.Module):
+    def forward(self, x):
+        return x + len(bytearray(2**36))
+
+class Decides(torch.nn.Module):
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x
+
+def make(cls):
+    def factory():
+        return cls(), sets()
+    return factory
+
+right, fixes, crashes, hangs, grows, decides = map(
+    make, (Right, Fixes, Crashes, Hangs, Grows, Decides)
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "swept.py"
+    path.write_text(MODELS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "reason"),
+    [
+        ("right", "ok", ""),
+        ("fixes", "specialised", ""),
+        ("decides", "refused", "CaptureError"),
+        ("missing", "refused", "UsageError"),
+    ],
+)
+def test_what_came_of_it(models, name, outcome, reason):
+    row = perform(Job(f"{models}:{name}"))
+    assert (row.outcome, reason in row.reason) == (outcome, True), row.reason
+    assert (row.nodes > 0) == (outcome in ("ok", "specialised") and row.nodes > 0)
+    assert row.cpu_seconds > 0
+    assert row.peak_bytes > 2**20
+
+
+def test_a_good_one_was_compared(models):
+    row = perform(Job(f"{models}:right"))
+    assert row.nodes == 1
+    assert row.sizes >= 3
+    assert row.worst == 0
+    assert Row.of(row.to_dict()) == row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "outcome", "reason"),
+    [
+        ("right", "ok", ""),
+        ("crashes", "crash", "ended with 7"),
+        ("hangs", "timeout", "not done after 20 s"),
+        ("grows", "memory", "MemoryError"),
+    ],
+)
+def test_the_process_may_end_in_any_way(models, name, outcome, reason):
+    row = run_job(Job(f"{models}:{name}"), timeout=20, memory=6 * 2**30)
+    assert (row.outcome, reason in row.reason) == (outcome, True), row
+    assert row.seconds > 0
+    assert row.outcome in OUTCOMES

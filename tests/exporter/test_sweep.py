@@ -1,0 +1,100 @@
+"""Many exports: resumed, reported, on threads and on a Dask cluster."""
+
+import json
+
+import pytest
+
+from torchferry.errors import UsageError
+from torchferry.exporter import sweep as sweeping
+from torchferry.exporter.job import Job, Row
+from torchferry.exporter.sweep import expand, sweep, sweep_report
+
+
+def fake(job, timeout, memory):
+    """A job that is done at once."""
+    outcome = "wrong" if job.model.endswith("bad") else "ok"
+    return Row(job, outcome, "differs" if outcome == "wrong" else "", 1.0, nodes=3)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    done = []
+
+    def run(job, timeout, memory):
+        done.append((job, timeout, memory))
+        return fake(job, timeout, memory)
+
+    monkeypatch.setattr(sweeping, "run_job", run)
+    return done
+
+
+JOBS = [Job("a"), Job("bad"), Job("a", "onnx_dynamo")]
+
+
+def test_rows_come_in_the_order_of_the_jobs(quick, tmp_path):
+    told = []
+    rows = sweep(JOBS, tmp_path / "r.jsonl", workers=2, timeout=5, memory=7, done=told.append)
+    assert [row.job for row in rows] == JOBS
+    assert len(told) == 3
+    assert {(timeout, memory) for _, timeout, memory in quick} == {(5, 7)}
+
+
+def test_what_is_done_is_not_done_again(quick, tmp_path):
+    file = tmp_path / "r.jsonl"
+    sweep(JOBS[:2], file)
+    with file.open("a") as stream:
+        stream.write('{"job": {"mo')  # cut short
+    quick.clear()
+    rows = sweep(JOBS, file)
+    assert [job for job, *_ in quick] == [JOBS[2]]
+    assert [row.outcome for row in rows] == ["ok", "wrong", "ok"]
+
+
+def test_rows_after_a_cut_line_can_be_read_again(quick, tmp_path):
+    file = tmp_path / "r.jsonl"
+    sweep(JOBS[:1], file)
+    with file.open("a") as stream:
+        stream.write('{"job": {"mo')
+    sweep(JOBS[:2], file)
+    assert [row.outcome for row in sweep(JOBS[:2], file)] == ["ok", "wrong"]
+
+
+def test_another_file_is_refused(tmp_path):
+    file = tmp_path / "r.jsonl"
+    file.write_text("{}\n{}\n")
+    with pytest.raises(UsageError, match="line 1, is no row of a sweep"):
+        sweep(JOBS, file)
+
+
+def test_the_report(quick, tmp_path):
+    report = sweep_report(sweep(JOBS, tmp_path / "r.jsonl"), "x")
+    assert not report.ok
+    assert report.verdict == "torchferry: 1 of 2 ok; torch.onnx: 1 of 1 ok"
+    assert report.problems == ("bad (torchferry): wrong: differs",)
+    assert json.loads(json.dumps(report.data))["rows"][1]["outcome"] == "wrong"
+    assert sweep_report(sweep(JOBS[::2], tmp_path / "r.jsonl"), "x").ok
+
+
+def test_what_a_name_stands_for():
+    assert "zoo:llama/text-generation/decode" in " ".join(expand("zoo:llama"))
+    assert expand("zoo:mlp") == ["zoo:mlp"]
+    assert expand("folder") == ["folder"]
+    everything = expand("zoo:*")
+    assert len(everything) > 100
+    assert set(expand("zoo:bart")) < set(everything)
+
+
+def test_a_dask_cluster_does_the_work(monkeypatch, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(sweeping, "run_job", fake)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        rows = sweep(JOBS, tmp_path / "r.jsonl", scheduler=cluster.scheduler_address)
+    assert [row.outcome for row in rows] == ["ok", "wrong", "ok"]
+
+
+def test_a_scheduler_that_does_not_answer(tmp_path):
+    pytest.importorskip("distributed")
+    with pytest.raises(UsageError, match="no Dask scheduler answers at"):
+        sweep(JOBS, tmp_path / "r.jsonl", scheduler="tcp://127.0.0.1:9")
