@@ -175,6 +175,10 @@ class Block:
         """Remember the value (int64, shape [1]) of a symbolic size."""
         self._sizes[text] = value
 
+    def size_of(self, x: ir.Value, axis: int) -> ir.Value:
+        """The size of an axis as ``x`` has it when the model runs, int64 of shape [1]."""
+        return self._shape_of(x, axis, axis + 1)
+
     def shape(self, x: ir.Value) -> ir.Value:
         """The shape of ``x``, int64 of shape [rank]; a constant when it is known."""
         if x.shape is not None and all(isinstance(size, int) for size in x.shape):

@@ -63,7 +63,8 @@ def convert(
             "torchferry.capture returns"
         )
     mutation.refuse_mutations(program)
-    model = _finished(translate(program, opset), program, dims, defaults)
+    names = dimension.DimensionNames(program, dims or {})
+    model = _finished(translate(program, opset, names), program, defaults)
     if chosen := tuple(functions):
         from torchferry.converter.functions import extract_functions
 
@@ -100,16 +101,15 @@ def convert_with_torch(
         model, args, kwargs, dynamic_shapes, check_opset(opset, TORCH_OPSETS)
     )
     mutation.refuse_mutations(program)
-    return _finished(translated, program, dims, defaults), program
+    dimension.rename_dimensions(translated, dimension.DimensionNames(program, dims or {}))
+    return _finished(translated, program, defaults), program
 
 
 def _finished(
     model: ir.Model,
     program: ExportedProgram,
-    dims: Mapping[tuple[Path, int], Size] | None,
     defaults: Mapping[str, Any] | None,
 ) -> ir.Model:
-    dimension.rename_dimensions(model, program, dims or {})
     signature.write_signature(model, signature.read_signature(program, defaults or {}))
     return model
 

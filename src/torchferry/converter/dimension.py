@@ -14,16 +14,13 @@ from torchferry.observer.naming import input_name, pick_name, unaliased
 from torchferry.observer.tree import leaves_of, named_path, program_inputs
 from torchferry.values.flatten import Path, path_text
 
-__all__ = ["name_dimensions", "rename_dimensions"]
+__all__ = ["DimensionNames", "name_dimensions", "rename_dimensions"]
 
 
-def rename_dimensions(
-    model: ir.Model, program: ExportedProgram, dims: Mapping[tuple[Path, int], Size]
-) -> None:
-    """Rename the dimensions of every value, in place.
+class DimensionNames:
+    """What the user calls the sizes that torch writes with its symbols.
 
     Args:
-        model: as translated from ``program``.
         program: whose input sizes are expressions of torch's symbols.
         dims: wanted size by ``(path, axis)``; what it leaves without a name gets a conventional
             one, or ``data_dependent_0`` where no input has that size.
@@ -31,17 +28,34 @@ def rename_dimensions(
     Raises:
         ConversionError: two dimensions that must be independent are one in the program.
     """
-    wanted = {(unaliased(path), axis): size for (path, axis), size in dims.items()}
-    axes = list(_known_axes(program, wanted))
-    renaming = solve_renaming(axes)
-    for place, found, size in renaming.conflicts:
-        if isinstance(found, Dim):
-            raise ConversionError(
-                f"{place} is called {size}, but the program uses the size of {found} for it: "
-                "its code takes the two for equal. Give inputs where they differ, or name "
-                "them alike"
-            )
-    names = {**renaming.names, **_names_left(program, renaming.names)}
+
+    def __init__(self, program: ExportedProgram, dims: Mapping[tuple[Path, int], Size]) -> None:
+        wanted = {(unaliased(path), axis): size for (path, axis), size in dims.items()}
+        renaming = solve_renaming(list(_known_axes(program, wanted)))
+        for place, found, size in renaming.conflicts:
+            if isinstance(found, Dim):
+                raise ConversionError(
+                    f"{place} is called {size}, but the program uses the size of {found} for it: "
+                    "its code takes the two for equal. Give inputs where they differ, or name "
+                    "them alike"
+                )
+        self._names = {**renaming.names, **_names_left(program, renaming.names)}
+        self._known: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        """The text of a size (``s13 + s70``) in the user's names (``past + sequence``)."""
+        if text not in self._known:
+            size = parse_size(text)
+            for symbol in sorted(names_in(size) - self._names.keys()):
+                # A size that depends on data has no name of the user's: number them.
+                number = sum(1 for name in self._names.values() if _free(name))
+                self._names[symbol] = Dim.of(f"data_dependent_{number}")
+            self._known[text] = str(substitute(size, self._names))
+        return self._known[text]
+
+
+def rename_dimensions(model: ir.Model, names: DimensionNames) -> None:
+    """Rename the dimensions of every value of a model that torch.onnx translated, in place."""
     for value in _values(model):
         if value.shape is not None:
             value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape])
@@ -120,15 +134,11 @@ def _names_left(program: ExportedProgram, names: Mapping[str, Size]) -> dict[str
     return found
 
 
-def _renamed(dim: int | ir.SymbolicDim, names: dict[str, Size]) -> int | ir.SymbolicDim:
+def _renamed(dim: int | ir.SymbolicDim, names: DimensionNames) -> int | ir.SymbolicDim:
     if isinstance(dim, int) or dim.value is None:
         return dim
-    size = parse_size(str(dim.value))
-    for symbol in sorted(names_in(size) - names.keys()):
-        # A size that depends on data has no name of the user's: number them.
-        names[symbol] = Dim.of(f"data_dependent_{sum(1 for n in names.values() if _free(n))}")
-    renamed = substitute(size, names)
-    return renamed if isinstance(renamed, int) else ir.SymbolicDim(str(renamed))
+    text = names(str(dim.value))
+    return int(text) if text.isdecimal() else ir.SymbolicDim(text)
 
 
 def _free(size: Size) -> bool:

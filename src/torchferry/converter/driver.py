@@ -264,12 +264,12 @@ class Body:
 
     def inputs(self) -> list[ir.Value]:
         """New values with the dtype and shape of each placeholder, to be bound in a call."""
-        scope = Scope(Block(0), Sizes(self._sizes))
+        scope = Scope(Block(0), Sizes(outer=self._sizes))
         return [scope.input(node) for node in self.placeholders]
 
     def __call__(self, b: Block, *values: Any) -> list[Any]:
         """Write the graph's nodes into ``b``; return its outputs."""
-        scope = Scope(b, Sizes(self._sizes), root=self._module)
+        scope = Scope(b, Sizes(outer=self._sizes), root=self._module)
         for node, value in zip(self.placeholders, values, strict=True):
             scope.bind(node, value)
         return scope.walk(self._module.graph)

@@ -27,20 +27,22 @@ def expression(size: Any) -> Any:
 class Sizes:
     """The symbolic sizes of one graph and where each comes from.
 
-    Attributes:
-        names: text of each expression met in a shape.
+    Args:
+        names: what a size is called; symbols that get one name are one size.
+        outer: the sizes of the graph around this one.
     """
 
-    def __init__(self, outer: Sizes | None = None) -> None:
-        self.names: dict[Any, str] = outer.names if outer else {}
-        self._origins: dict[Any, tuple[ir.Value, int]] = dict(outer._origins) if outer else {}
+    def __init__(self, names: Callable[[str], str] = str, outer: Sizes | None = None) -> None:
+        self._name: Callable[[str], str] = outer._name if outer else names
+        self._texts: dict[Any, str] = outer._texts if outer else {}
+        self._origins: dict[str, tuple[ir.Value, int, Any]] = dict(outer._origins) if outer else {}
 
     def text(self, size: Any) -> str:
         """How a symbolic size is written in a shape."""
         expr = expression(size)
-        if expr not in self.names:
-            self.names[expr] = str(expr)
-        return self.names[expr]
+        if expr not in self._texts:
+            self._texts[expr] = self._name(str(expr))
+        return self._texts[expr]
 
     def bind(self, value: ir.Value, sizes: Any) -> None:
         """Learn from a tensor's sizes where its symbols come from.
@@ -51,9 +53,7 @@ class Sizes:
         """
         for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt):
-                expr = size.node.expr
-                if expr not in self._origins:
-                    self._origins[expr] = (value, axis)
+                self._origins.setdefault(self._key(size.node.expr), (value, axis, size.node.expr))
 
     def name(self, b: Block, size: Any, value: ir.Value) -> None:
         """A node computed this size: ``value`` is int64 of shape [1]."""
@@ -79,11 +79,20 @@ class Sizes:
             b.name_size(text, known)
         return known
 
+    def _key(self, expr: Any) -> str:
+        """The user's name of a symbol; torch's own where that is an expression of other names.
+
+        A mask that is as long as past and sequence together is not asked for their sum: it is
+        computed from the two, as the program does.
+        """
+        text = self.text(expr)
+        return text if not expr.is_symbol or text.isidentifier() else str(expr)
+
     def _made(self, b: Block, expr: Any) -> Any:
-        origin = self._origins.get(expr)
+        origin = self._origins.get(self._key(expr))
         if origin is not None:
-            value, axis = origin
-            return b._shape_of(value, axis, axis + 1)
+            value, axis, _ = origin
+            return b.size_of(value, axis)
         if expr.is_symbol:
             return self._solved(b, expr)
         kind = type(expr).__name__
@@ -96,12 +105,12 @@ class Sizes:
 
     def _solved(self, b: Block, symbol: Any) -> Any:
         """A symbol that no tensor has for its size, from one whose size is linear in it."""
-        for expr, (value, axis) in self._origins.items():
-            if getattr(expr, "free_symbols", None) == {symbol}:
+        for value, axis, expr in self._origins.values():
+            if expr.free_symbols == {symbol}:
                 rest = expr.subs(symbol, 0)
                 factor = expr.subs(symbol, 1) - rest
                 if expr.subs(symbol, 2) == 2 * factor + rest and factor != 0:
-                    size = b._shape_of(value, axis, axis + 1)
+                    size = b.size_of(value, axis)
                     shifted = b.Sub(size, int(rest)) if rest else size
                     return b.Div(shifted, int(factor)) if factor != 1 else shifted
         raise ValueError(f"nothing in the program has the size {symbol}")

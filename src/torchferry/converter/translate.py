@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
@@ -31,8 +31,14 @@ _IR_LEAST = 10  # what torch.onnx writes; the runtimes of the day read it
 _PLACES = 12  # lines that name missing operators
 
 
-def translate(program: ExportedProgram, opset: int) -> ir.Model:
-    """The program's graph in ONNX, with torch's names and symbols.
+def translate(program: ExportedProgram, opset: int, names: Callable[[str], str] = str) -> ir.Model:
+    """The program's graph in ONNX, with torch's names of values.
+
+    Args:
+        program: what torch.export gave.
+        opset: ONNX operator set.
+        names: what a size is called (``s13 + s70`` to ``past + sequence``); symbols that get one
+            name are taken for one size.
 
     Raises:
         MissingLowering: operators that neither we nor onnxscript nor torch's decompositions know,
@@ -42,7 +48,7 @@ def translate(program: ExportedProgram, opset: int) -> ir.Model:
     program = functional(program, _ours)
     _check_known(program)
     block = Block(opset)
-    scope = Scope(block, Sizes(), root=program.graph_module)
+    scope = Scope(block, Sizes(names), root=program.graph_module)
     inputs = list(_bound(program, scope))
     returned = scope.walk(program.graph)
     specs = program.graph_signature.output_specs
