@@ -58,10 +58,12 @@ PUBLIC = {
     "OnnxProgram",
     "RunError",
     "UsageError",
+    "cache_tensors",
     "capture",
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
+    "draw_svg",
     "dummy_llm",
     "export",
     "get_tiny_llm",
@@ -69,10 +71,15 @@ PUBLIC = {
     "lowers",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
+    "make_hybrid_cache",
+    "make_mamba_cache",
+    "make_sliding_window_cache",
     "make_static_cache",
     "max_diff",
     "observe",
     "optimize",
+    "plot_dot",
+    "plot_legend",
     "run",
     "steal_append",
     "steal_forward",
@@ -84,7 +91,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 14_500
+LINES_OF_SRC = 30_000
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from torchferry.exporter import OnnxProgram, export, load, to_onnx
+    from torchferry.graph import draw_svg, plot_dot, plot_legend
     from torchferry.observer import (
         ModelInputs,
         Observation,
@@ -42,8 +43,12 @@ if TYPE_CHECKING:
     from torchferry.optimizer import optimize
     from torchferry.runner import run
     from torchferry.values import (
+        cache_tensors,
         make_dynamic_cache,
         make_encoder_decoder_cache,
+        make_hybrid_cache,
+        make_mamba_cache,
+        make_sliding_window_cache,
         make_static_cache,
         max_diff,
         string_diff,
@@ -67,6 +72,7 @@ _ROOMS = {
         "UsageError",
     ),
     "exporter": ("OnnxProgram", "export", "load", "to_onnx"),
+    "graph": ("draw_svg", "plot_dot", "plot_legend"),
     "observer": (
         "ModelInputs",
         "Observation",
@@ -79,8 +85,12 @@ _ROOMS = {
     "optimizer": ("optimize",),
     "runner": ("run",),
     "values": (
+        "cache_tensors",
         "make_dynamic_cache",
         "make_encoder_decoder_cache",
+        "make_hybrid_cache",
+        "make_mamba_cache",
+        "make_sliding_window_cache",
         "make_static_cache",
         "max_diff",
         "string_diff",
@@ -101,10 +111,12 @@ __all__ = [
     "OnnxProgram",
     "RunError",
     "UsageError",
+    "cache_tensors",
     "capture",
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
+    "draw_svg",
     "dummy_llm",
     "export",
     "get_tiny_llm",
@@ -112,10 +124,15 @@ __all__ = [
     "lowers",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
+    "make_hybrid_cache",
+    "make_mamba_cache",
+    "make_sliding_window_cache",
     "make_static_cache",
     "max_diff",
     "observe",
     "optimize",
+    "plot_dot",
+    "plot_legend",
     "run",
     "steal_append",
     "steal_forward",

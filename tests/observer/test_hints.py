@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch.export import Dim
 
-from torchferry.observer.hints import made_name, nest_shapes, use_dyn_not_str, use_str_not_dyn
+from torchferry.observer.hints import (
+    fitting_shape,
+    made_name,
+    nest_shapes,
+    use_dyn_not_str,
+    use_str_not_dyn,
+)
 from torchferry.values import make_dynamic_cache
 
 DYNAMIC, AUTO = Dim.DYNAMIC, Dim.AUTO
@@ -115,3 +121,12 @@ def test_nesting_follows_torch() -> None:
     assert shapes["rest"] == (("x", "rest", 0), None, ("x", "rest", 2))
     assert nest_shapes(torch.zeros(1), ("x",), lambda *_: {0: DYNAMIC}) == {0: DYNAMIC}
     assert nest_shapes([], ("x",), lambda *_: None) == []
+
+
+def test_a_shape_is_none_where_the_value_is():
+    shape = {0: "n"}
+    assert fitting_shape(None, shape) is None
+    assert fitting_shape(1, shape) == shape
+    assert fitting_shape((1, None), (shape, shape)) == (shape, None)
+    assert fitting_shape([None], [shape]) == [None]
+    assert fitting_shape([1], [shape, shape]) == [shape, shape]  # torch.export says what is wrong

@@ -1,5 +1,8 @@
+import dataclasses
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -152,3 +155,35 @@ def test_an_expression_is_true_in_every_call(pairs):
         values = {name: seen[index] for name, seen in named.items()}
         for axis in argument.axes:
             assert evaluate(axis.size, values) == axis.seen[index]
+
+
+@dataclasses.dataclass
+class Unseen:
+    x: Any
+    n: int = 1
+
+
+def test_a_class_pytorch_does_not_look_into_may_hold_no_tensors():
+    for calls in ([Unseen(torch.ones(2))], [Unseen(torch.ones(2)), Unseen(torch.ones(3))]):
+        with pytest.raises(UsageError, match="box is a Unseen, which PyTorch does not look into"):
+            infer_arguments([{("box",): value} for value in calls])
+
+
+def test_a_class_without_tensors_is_a_constant():
+    (found,) = infer_arguments([{("box",): Unseen("a")}, {("box",): Unseen("a")}])
+    assert found.value == Unseen("a")
+    with pytest.raises(UsageError, match="part of the graph"):
+        infer_arguments([{("box",): Unseen("a")}, {("box",): Unseen("b")}])
+
+
+def test_arrays_are_constants():
+    same = [{("table",): np.array([1.0, np.nan])} for _ in range(2)]
+    assert infer_arguments(same)[0].dtype is None
+    for other in (np.array([1.0, 2.0]), np.array([[1.0, np.nan]]), np.array([1], np.int8)):
+        with pytest.raises(UsageError, match="argument table"):
+            infer_arguments([same[0], {("table",): other}])
+
+
+def test_an_integer_that_varies_is_refused_with_the_ways_out():
+    with pytest.raises(UsageError, match=r"n is 3 in one call and 5 in another.*export_arguments"):
+        infer_arguments([{("n",): 3}, {("n",): 5}])

@@ -325,3 +325,24 @@ def test_conflicts_name_the_argument(sets: list[Any], said: str) -> None:
     """A change of rank is an AssertionError there."""
     with pytest.raises(UsageError, match=said):
         ModelInputs(Everything(), sets)
+
+
+def test_sets_of_one_size_are_said_to_be_so(caplog):
+    sets = [(torch.ones(2, 3),), (torch.zeros(2, 3),)]
+    inputs = ModelInputs(torch.nn.ReLU(), sets)
+    assert inputs.unvaried
+    assert inputs.guess_dynamic_shapes() == (({},), {})
+    (record,) = caplog.records
+    assert "all 2 sets have the same sizes" in record.getMessage()
+    caplog.clear()
+    assert not ModelInputs(torch.nn.ReLU(), [*sets, (torch.ones(4, 3),)]).unvaried
+    assert not ModelInputs(torch.nn.ReLU(), sets[:1]).unvaried
+    assert not caplog.records
+
+
+def test_sets_that_differ_in_an_integer_vary():
+    class Head(torch.nn.Module):
+        def forward(self, x, n):
+            return x[:, :n]
+
+    assert not ModelInputs(Head(), [(torch.ones(2, 3), 1), (torch.ones(2, 3), 2)]).unvaried

@@ -52,7 +52,7 @@ def test_one_set_says_what_cannot_be_known(caplog: pytest.LogCaptureFixture) -> 
     given = ModelInputs(Everything(), [{"x": t(2, 3), "flag": True}])
     with caplog.at_level(logging.WARNING, "torchferry"):
         assert given.guess_dynamic_shapes() == ((), {"x": {}, "flag": None})
-    assert "Everything.forward is given x in one set only" in caplog.text
+    assert "Everything.forward: x is in one set only" in caplog.text
     assert given.unknown == ("x",)
     caplog.clear()
     assert given.guess_dynamic_shapes(auto=True) == ((), {"x": {0: AUTO, 1: AUTO}, "flag": None})

@@ -185,3 +185,29 @@ def test_map_axes_speaks_of_the_dynamic_axes_of_tensors():
 
 def test_a_call_prints_its_arguments():
     assert str(Call((torch.zeros(2, 3),), {"flag": True})) == "((T1s2x3,),dict(flag:bool))"
+
+
+def test_a_repr_is_short():
+    big = torch.randn(100, 50)
+    seen = Observation.from_inputs(torch.nn.ReLU(), [((big[:n],), {}) for n in (2, 3, 4, 5, 6)])
+    assert repr(seen).splitlines() == [
+        "Observation(ReLU: 5 calls)",
+        "  Call(((T1s2x50,),{}) -> None)",
+        "  Call(((T1s3x50,),{}) -> None)",
+        "  Call(((T1s4x50,),{}) -> None)",
+        "  … 2 more",
+    ]
+    assert repr(Observation.from_inputs(torch.nn.ReLU(), [((big,), {})])).startswith(
+        "Observation(ReLU: 1 call)\n"
+    )
+
+
+def test_calls_of_one_size_are_said_to_be_so():
+    def seen(*sizes):
+        sets = [((torch.ones(n, 3),), {}) for n in sizes]
+        return Observation.from_inputs(torch.nn.ReLU(), sets)
+
+    assert seen(2, 2).unvaried
+    assert not seen(2, 3).unvaried
+    assert not seen(2).unvaried
+    assert not Observation.from_inputs(torch.nn.ReLU(), [((3,), {}), ((3,), {})]).unvaried

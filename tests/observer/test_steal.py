@@ -338,9 +338,12 @@ def test_generate_is_called_as_without(tmp_path: Path, capsys: pytest.CaptureFix
         f"+m -- stolen forward for class LlamaForCausalLM -- iteration {i}" for i in range(3)
     ]
     stored = read_dump(tmp_path / "d.onnx")
-    caches = [
-        next(v for v in values.values() if isinstance(v, transformers.Cache))
+    lengths = [
+        value.get_seq_length()
         for i in range(3)
         for values in (stored["m", i, "I"][1], stored["m", i, "O"])
+        for value in values.values()
+        if isinstance(value, transformers.Cache)
     ]
-    assert [cache.get_seq_length() for cache in caches] == [0, 5, 5, 6, 6, 7]
+    # transformers 5.0 gives no cache to the first call, others an empty one.
+    assert lengths in ([0, 5, 5, 6, 6, 7], [5, 5, 6, 6, 7])

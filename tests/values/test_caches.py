@@ -1,11 +1,15 @@
 import pytest
 import torch
+from transformers import cache_utils
 
 from torchferry.errors import UsageError
 from torchferry.values.caches import (
     cache_pairs,
+    cache_tensors,
     make_dynamic_cache,
     make_encoder_decoder_cache,
+    make_hybrid_cache,
+    make_mamba_cache,
     make_sliding_window_cache,
     make_static_cache,
 )
@@ -139,3 +143,112 @@ def test_wrong_pairs(make, given, message):
 def test_cache_pairs_of_something_else():
     with pytest.raises(UsageError, match="dict is no cache"):
         cache_pairs({})
+
+
+HAS_LINEAR_LAYERS = hasattr(cache_utils, "LinearAttentionLayer")
+needs_linear_layers = pytest.mark.skipif(
+    not HAS_LINEAR_LAYERS, reason="transformers before 5.5 has no such layers"
+)
+
+
+def states(layers=2, batch=2):
+    return [(torch.randn(batch, 6, 4), torch.randn(batch, 6, 3)) for _ in range(layers)]
+
+
+def test_a_hybrid_cache_has_layers_of_each_kind():
+    given = pairs(layers=3, length=6)
+    types = ["full_attention", "sliding_attention", "chunked_attention"]
+    cache = make_hybrid_cache(given, types, sliding_window=4)
+    assert [type(layer).__name__ for layer in cache.layers] == [
+        "DynamicLayer", "DynamicSlidingWindowLayer", "DynamicSlidingWindowLayer",
+    ]  # fmt: skip
+    found = cache_pairs(cache)
+    assert found[0][0] is given[0][0]
+    for (key, value), (k, v) in zip(given[1:], found[1:], strict=True):
+        assert torch.equal(k, key[:, :, -3:])
+        assert torch.equal(v, value[:, :, -3:])
+    more = torch.randn(2, 4, 1, 8)
+    assert cache.update(more, more, 0)[0].shape[2] == 7
+    assert cache.update(more, more, 1)[0].shape[2] == 4
+
+
+def test_a_hybrid_cache_of_one_kind_is_a_dynamic_cache():
+    given = pairs()
+    cache = make_hybrid_cache(given, ["full_attention"] * 2)
+    more = torch.randn(2, 4, 5, 8)
+    cache.update(more, more, 2)  # a layer it had not
+    assert [k.shape[2] for k, _ in cache_pairs(cache)] == [3, 3, 5]
+    assert cache_pairs(make_hybrid_cache([], [])) == []
+
+
+@needs_linear_layers
+def test_a_hybrid_cache_with_linear_attention():
+    (key, value), (conv, recurrent) = pairs(1)[0], states(1)[0]
+    cache = make_hybrid_cache(
+        [(conv, recurrent), (key, value)], ["linear_attention", "full_attention"]
+    )
+    found = cache_tensors(cache)
+    assert found.key_cache == [None, key]
+    assert found.value_cache == [None, value]
+    assert torch.equal(found.conv_states[0], conv)
+    assert torch.equal(found.recurrent_states[0], recurrent)
+    assert found.conv_states[1] is found.recurrent_states[1] is None
+    assert found.conv_states[0] is not conv  # a layer writes to its states in place
+
+
+@pytest.mark.parametrize(
+    ("given", "types", "window", "message"),
+    [
+        (pairs(2), ["full_attention"], None, "2 pairs and 1 layer_types"),
+        (pairs(1), ["full"], None, "no layer type is called 'full'; give full_attention"),
+        (pairs(1), ["sliding_attention"], None, "sliding_window of 2 or more"),
+        (pairs(1), ["sliding_attention"], 1, "sliding_window of 2 or more"),
+        ([(1, 2)], ["full_attention"], None, "key is no tensor"),
+        ([(1, 2)], ["linear_attention"], None, "conv_state is no tensor of 3 dimensions"),
+    ],
+)
+def test_wrong_hybrids(given, types, window, message):
+    with pytest.raises(UsageError, match=message):
+        make_hybrid_cache(given, types, window)
+
+
+@pytest.mark.skipif(HAS_LINEAR_LAYERS, reason="transformers from 5.5 on has such layers")
+def test_linear_attention_needs_a_later_transformers():
+    with pytest.raises(UsageError, match=r"install 5\.\d or later"):
+        make_hybrid_cache(states(1), ["linear_attention"])
+
+
+def test_a_mamba_cache_holds_copies_of_its_states():
+    given = states()
+    cache = make_mamba_cache(given)
+    assert type(cache).__name__ == ("DynamicCache" if HAS_LINEAR_LAYERS else "MambaCache")
+    found = cache_tensors(cache)
+    for (conv, recurrent), c, r in zip(
+        given, found.conv_states, found.recurrent_states, strict=True
+    ):
+        assert torch.equal(conv, c)
+        assert torch.equal(recurrent, r)
+        assert c is not conv
+    assert found.key_cache == [None, None]
+    assert cache_pairs(cache) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([torch.ones(2, 3, 4)], "pair 0 is no .conv_state, recurrent_state. but a Tensor"),
+        ([(torch.ones(2, 3, 4), None)], "pair 0: recurrent_state is no tensor"),
+        ([(torch.ones(2, 3), torch.ones(2, 3, 4))], r"conv_state .* \(2, 3\)"),
+        ([*states(1), (torch.ones(2, 3, 4), torch.ones(3, 3, 4))], "pair 1: 2 and 3 in the batch"),
+    ],
+)
+def test_wrong_states(given, message):
+    with pytest.raises(UsageError, match=message):
+        make_mamba_cache(given)
+
+
+def test_layers_of_an_encoder_decoder_cache_are_read_one_after_the_other():
+    own, cross = pairs(length=3), pairs(length=7)
+    found = cache_tensors(make_encoder_decoder_cache(own, cross))
+    assert [key.shape[2] for key in found.key_cache] == [3, 3, 7, 7]
+    assert found.conv_states == [None] * 4

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from torchferry.cli.commands.dump import dump
 from torchferry.cli.commands.export import export
 from torchferry.cli.commands.inspect import inspect as inspect_file
 from torchferry.cli.commands.observe import observe
@@ -138,6 +139,7 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
 
 for _name, _command in (
     ("export", export),
+    ("dump", dump),
     ("observe", observe),
     ("inspect", inspect_file),
     ("sweep", sweep),

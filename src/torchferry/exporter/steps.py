@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchferry.report.quantity import bytes_text, counted
+
 __all__ = ["Step", "Steps", "bytes_text", "counted"]
 
 _STATM = Path("/proc/self/statm")
@@ -59,27 +61,6 @@ class Steps:
             yield lambda text: made.__setitem__(0, text)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
         self.done.append(Step(name, seconds, cpu, peak(), made[0]))
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts.
-
-    >>> counted(1, "node"), counted(403, "node"), counted(13_022_592, "parameter")
-    ('1 node', '403 nodes', '13.0 M parameters')
-    """
-    shown = str(number) if number < 100_000 else f"{number / 1e6:.1f} M"
-    return f"{shown} {noun}{'s' * (number != 1)}"
-
-
-def bytes_text(count: int) -> str:
-    """A number of bytes for people.
-
-    >>> bytes_text(512), bytes_text(9072), bytes_text(52_219_904)
-    ('512 B', '8.9 KiB', '49.8 MiB')
-    """
-    if count < 2**10:
-        return f"{count} B"
-    return f"{count / 2**10:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from torchferry.report.model import Source as Text
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 
-__all__ = ["argument_table", "run_source", "watch"]
+__all__ = ["argument_table", "load_model", "run_sets", "run_source", "watch"]
 
 Row = tuple[Cell | str | int | float, ...]
 
@@ -75,20 +75,37 @@ def run_source(
     Raises:
         UsageError: the model or the inputs cannot be used, or a run raises: says on which set.
     """
+    source = load_model(model, inputs, dtype, steps, least=least)
+    with steps.step("observe") as made, observe(source.model) as seen:
+        run_sets(source)
+        made(counted(len(seen.calls), "call"))
+    return source, seen
+
+
+def load_model(
+    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, least: int
+) -> Source:
+    """Load a model as the step ``load model``; see `run_source`.
+
+    Raises:
+        UsageError: the model or the inputs cannot be used.
+    """
     with steps.step("load model") as made:
         source = load_source(model, inputs=inputs, dtype=dtype, least=least)
         made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
-    with (
-        steps.step("observe") as made,
-        observe(source.model) as seen,
-        torch.no_grad(),
-        warnings.catch_warnings(),
-    ):
+    return source
+
+
+def run_sets(source: Source) -> None:
+    """Run a model on a copy of each of its input sets, without gradients.
+
+    Raises:
+        UsageError: a run raises: says on which set.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(len(source.input_sets)):
             _run(source, number)
-        made(counted(len(seen.calls), "call"))
-    return source, seen
 
 
 def _run(source: Source, number: int) -> None:
@@ -130,6 +147,9 @@ def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Rep
         steps.insert(
             0, "give two or more input sets of different sizes: --inputs FILE.py:function"
         )
+    if given is not None and given.unvaried:
+        verdict += "; all calls have the same sizes, which says nothing of what may vary"
+        steps.insert(0, "give input sets of different sizes: --inputs FILE.py:function")
     table = argument_table(found.arguments)
     more: list[Row] = [(name, "integer", "", name, f"{', '.join(map(str, values))} → dynamic")
             for name, values in integers.items()]  # fmt: skip

@@ -14,7 +14,7 @@ from torchferry.observer.naming import input_name
 from torchferry.observer.tree import path_of
 from torchferry.values.flatten import Path, register_pytrees
 
-__all__ = ["made_name", "nest_shapes", "use_dyn_not_str", "use_str_not_dyn"]
+__all__ = ["fitting_shape", "made_name", "nest_shapes", "use_dyn_not_str", "use_str_not_dyn"]
 
 
 def use_dyn_not_str(dynamic_shapes: Any, default: Any = Dim.DYNAMIC) -> Any:
@@ -111,3 +111,21 @@ def nest_shapes(value: Any, prefix: Path, shape_of: Callable[[Path, Any], Any]) 
         return children
 
     return build(spec)
+
+
+def fitting_shape(value: Any, shape: Any) -> Any:
+    """The shape with None where the value is None.
+
+    >>> fitting_shape({"a": 1, "b": None}, {"a": {0: "n"}, "b": {0: "n"}})
+    {'a': {0: 'n'}, 'b': None}
+    """
+    if value is None:
+        return None
+    if type(value) is not type(shape) or not isinstance(value, dict | list | tuple):
+        return shape
+    if isinstance(value, dict):
+        return {key: fitting_shape(value.get(key), inner) for key, inner in shape.items()}
+    if len(value) != len(shape):  # torch.export says what does not fit
+        return shape
+    items = [fitting_shape(v, inner) for v, inner in zip(value, shape, strict=True)]
+    return items if isinstance(value, list) else tuple(items)

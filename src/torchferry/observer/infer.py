@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from torchferry.dims import Dim, Size, substitute
 from torchferry.errors import UsageError
 from torchferry.observer.naming import conventional_name, in_cache, input_name, pick_name
-from torchferry.values.flatten import Path, path_text
+from torchferry.values.flatten import Path, flatten, path_text
+from torchferry.values.kinds import find_kind
 
 __all__ = ["Argument", "Axis", "infer_arguments"]
 
@@ -115,7 +117,15 @@ def _check(path: Path, column: Sequence[Any]) -> None:
                     "give input sets that agree"
                 )
         return
+    for leaf in (first, *others):
+        _refuse_opaque(where, leaf)
     different = next((leaf for leaf in others if not _equal(first, leaf)), None)
+    if different is not None and type(first) is int is type(different):
+        raise UsageError(
+            f"argument {where} is {first} in one call and {different} in another: an integer "
+            "becomes part of the graph. Pass it as a tensor in every call, give one value, or "
+            "call torch.export with what ModelInputs(model, sets).export_arguments() gives"
+        )
     if different is not None:
         raise UsageError(
             f"argument {where} is {_shown(first)} in one call and {_shown(different)} in another: "
@@ -124,10 +134,25 @@ def _check(path: Path, column: Sequence[Any]) -> None:
         )
 
 
+def _refuse_opaque(where: str, leaf: Any) -> None:
+    """A class that PyTorch does not look into must hold no tensors: they would be constants."""
+    if isinstance(leaf, torch.Tensor) or find_kind(type(leaf)) is None:
+        return
+    if any(isinstance(inner, torch.Tensor) for _, inner in flatten(leaf)[0]):
+        name = type(leaf).__name__
+        raise UsageError(
+            f"argument {where} is a {name}, which PyTorch does not look into, and holds tensors. "
+            f"Call torchferry.values.register_pytrees({name}) before the model runs"
+        )
+
+
 def _equal(left: Any, right: Any) -> bool:
     """Whether two constants are one: ``1`` is not ``True``, and NaN is NaN."""
     if type(left) is not type(right):
         return False
+    if isinstance(left, np.ndarray):
+        alike = left.dtype == right.dtype and left.shape == right.shape
+        return bool(alike and left.tobytes() == right.tobytes())
     return (left == right) is True or (
         isinstance(left, float) and math.isnan(left) and math.isnan(right)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from torch.export import Dim as TorchDim
 
 from torchferry.dims import Dim, evaluate, substitute
 from torchferry.errors import UsageError
-from torchferry.observer.hints import made_name, nest_shapes
+from torchferry.observer.hints import fitting_shape, made_name, nest_shapes
 from torchferry.observer.infer import Argument, Axis
 from torchferry.observer.naming import input_name
 from torchferry.observer.observation import Call, Observation
@@ -117,6 +117,11 @@ class ModelInputs:
         arguments = self.observation.arguments
         return tuple(a.name for a in arguments if any(map(_seen_once, a.axes)))
 
+    @property
+    def unvaried(self) -> bool:
+        """Whether there are several sets, all of the same sizes and with the same integers."""
+        return self.observation.unvaried and not self._integers
+
     @cached_property
     def constants(self) -> dict[str, Any]:
         """Values that are no tensor and the same in every set that has them, by name."""
@@ -172,13 +177,8 @@ class ModelInputs:
         Raises:
             UsageError: a nested argument that no set has in full.
         """
-        if self.unknown and auto is False:
-            _log.warning(
-                "%s is given %s in one set only: which of its axes vary cannot be known, and all "
-                "are taken as static. Give a second set with other sizes, or auto=True",
-                self._place,
-                ", ".join(self.unknown),
-            )
+        for told in _warnings(self, auto):
+            _log.warning("%s: %s", self._place, told)
         count = max(len(args) for args, _ in self.inputs)
         keys = positional_keys(self._signature, count)
         args = tuple(self._shapes_of(key, auto) for key in keys)
@@ -208,7 +208,7 @@ class ModelInputs:
         grouped = args if star is None else (*args[:star], args[star:])
         given = {**dict(zip(names, grouped, strict=False)), **kwargs}
         shapes = {**dict(zip(names, for_args, strict=False)), **for_kwargs}
-        return args, kwargs, {name: _fitting(given[name], shapes[name]) for name in given}
+        return args, kwargs, {name: fitting_shape(given[name], shapes[name]) for name in given}
 
     def move_to_kwargs(
         self,
@@ -239,7 +239,7 @@ class ModelInputs:
         if missing:
             raise UsageError(f"dynamic_shapes say nothing of {', '.join(missing)}: add them")
         order = sorted(moved, key=[*names, *moved].index)
-        fitting = {name: _fitting(moved[name], shapes.get(name)) for name in order}
+        fitting = {name: fitting_shape(moved[name], shapes.get(name)) for name in order}
         return (), {name: moved[name] for name in order}, ((), fitting)
 
     def _values_of(self, key: Key) -> list[Any]:
@@ -285,6 +285,20 @@ class ModelInputs:
         lacking = next(c for c, one in pairs if not arguments.keys() <= leaves_of(*one).keys())
         sizes = self.observation.sizes_of(lacking)
         return _emptied(self._values_of(key)[0], key, arguments, sizes)
+
+
+def _warnings(given: ModelInputs, auto: bool | str) -> Iterator[str]:
+    """What cannot be known from the sets."""
+    if given.unvaried:
+        yield (
+            f"all {len(given.inputs)} sets have the same sizes, so nothing is known to vary and "
+            "no dimension is dynamic. Give sets of other sizes"
+        )
+    if given.unknown and auto is False:
+        yield (
+            f"{', '.join(given.unknown)} is in one set only: which of its axes vary cannot be "
+            "known, and all are taken as static. Give a second set with other sizes, or auto=True"
+        )
 
 
 def _stretched(
@@ -372,17 +386,3 @@ def _length(argument: Argument, leaf: torch.Tensor) -> int | None:
     if argument.cached and leaf.ndim - 2 in dynamic:
         return leaf.ndim - 2
     return max(dynamic, key=lambda index: leaf.shape[index], default=None)
-
-
-def _fitting(value: Any, shape: Any) -> Any:
-    """The shape with None where the value is None."""
-    if value is None:
-        return None
-    if type(value) is not type(shape) or not isinstance(value, dict | list | tuple):
-        return shape
-    if isinstance(value, dict):
-        return {key: _fitting(value.get(key), inner) for key, inner in shape.items()}
-    if len(value) != len(shape):  # torch.export says what does not fit
-        return shape
-    items = [_fitting(v, inner) for v, inner in zip(value, shape, strict=True)]
-    return items if isinstance(value, list) else tuple(items)

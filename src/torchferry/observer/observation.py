@@ -20,7 +20,10 @@ from torchferry.values.describe import string_type
 __all__ = ["Argument", "Axis", "Call", "Observation"]
 
 
-@dataclass(frozen=True)
+_SHOWN = 3  # calls in a repr
+
+
+@dataclass(frozen=True, repr=False)
 class Call:
     """One call of the model.
 
@@ -39,8 +42,11 @@ class Call:
     def __str__(self) -> str:
         return string_type((self.args, self.kwargs), with_shape=True)
 
+    def __repr__(self) -> str:
+        return f"Call({self} -> {string_type(self.outputs, with_shape=True)})"
 
-@dataclass
+
+@dataclass(repr=False)
 class Observation:
     """The calls of one model, and what they say of its inputs.
 
@@ -61,6 +67,14 @@ class Observation:
     calls: list[Call] = field(default_factory=list)
     named: Mapping[tuple[str, int], Size] = field(default_factory=dict)
     positional: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """The first calls, in one line each; their tensors would fill pages."""
+        count = len(self.calls)
+        lines = [f"  {call!r}" for call in self.calls[:_SHOWN]]
+        lines += [f"  … {count - _SHOWN} more"] if count > _SHOWN else []
+        calls = f"{count} call{'s' * (count != 1)}"
+        return "\n".join([f"Observation({self.title}: {calls})", *lines])
 
     def normalized(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call with every argument moved to its name, in the order of the signature.
@@ -133,6 +147,15 @@ class Observation:
                 for name in sorted(names_in(axis.size)):
                     names.setdefault(name)
         return tuple(names)
+
+    @property
+    def unvaried(self) -> bool:
+        """Whether there are several calls and all have tensors of the same sizes.
+
+        They say no more than one: what may vary cannot be known from them.
+        """
+        axes = [axis for argument in self.arguments for axis in argument.axes]
+        return len(self.calls) > 1 and bool(axes) and not self.dynamic_names
 
     def sizes_of(self, call: Call) -> dict[str, int]:
         """The value each dynamic name has in a call."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from torchferry.observer.tap import tapped
 from torchferry.observer.trace import Trace
 from torchferry.values.describe import string_type
 
-__all__ = ["steal_forward"]
+__all__ = ["Watched", "steal_forward"]
 
 Named = tuple[str, torch.nn.Module]
 Modules = torch.nn.Module | Named | Iterable[torch.nn.Module | Named]
@@ -90,8 +90,10 @@ def steal_forward(  # noqa: PLR0917
     trace = Trace(_describe(fprint, with_shape, with_min_max, with_device, limit), verbose > 0)
     watched = _name_modules(model, method_name, submodules=submodules)
     with (
-        open_storage(dump_file, storage_limit, dump_drop or (), trace) as store,
-        tapped([_Watched(n, m, method_name, trace, store) for n, m in watched.items()]),
+        nullcontext()
+        if dump_file is None
+        else open_storage(dump_file, storage_limit, dump_drop or (), trace) as store,
+        tapped([Watched(n, m, method_name, trace, store) for n, m in watched.items()]),
     ):
         yield
 
@@ -104,8 +106,17 @@ def _describe(
     return lambda value: string_type(value, shape, min_max, device, limit)
 
 
-class _Watched:
-    """The tap on one module: what it is called, and how often it was."""
+class Watched:
+    """The tap on one module: what it is called, and how often it was.
+
+    Attributes:
+        name: what stands in the trace and in the keys of the dump.
+        module: whose method is watched.
+        method: ``forward``.
+        trace: told of every call.
+        store: given the values of every call.
+        calls: how many have begun.
+    """
 
     def __init__(
         self, name: str, module: torch.nn.Module, method: str, trace: Trace, store: Storage | None
@@ -119,13 +130,16 @@ class _Watched:
         self.lock = threading.Lock()
 
     def entry(self, iteration: int) -> str:
+        """The line of the trace that says which call this is."""
         title = type(self.module).__name__
         return f"{self.name} -- stolen {self.method} for class {title} -- iteration {iteration}"
 
     def export(self) -> None:
+        """See `Tap`."""
         self.trace.enters(self.entry(self.calls))
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Tell of the arguments, store them, and give the number of the call."""
         with self.lock:
             iteration = self.calls
             self.calls += 1
@@ -135,6 +149,7 @@ class _Watched:
         return iteration
 
     def leave(self, iteration: int, outputs: Any) -> None:
+        """Tell of the outputs of a call and store them."""
         self.trace.leaves(self.name, outputs)
         if self.store is not None:
             self.store.outputs(self.name, iteration, outputs)

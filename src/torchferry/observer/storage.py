@@ -32,6 +32,10 @@ class Storage:
         limit: bytes to store at most.
         drop: names of keyword arguments that are left out.
         trace: where it is told what is stored.
+
+    Attributes:
+        sizes: bytes stored under each key, in order.
+        skipped: why each other value was left out.
     """
 
     def __init__(
@@ -41,8 +45,8 @@ class Storage:
         self.left = limit
         self.drop = {drop} if isinstance(drop, str) else set(drop)
         self.trace = trace
-        self.count = 0
-        self.size = 0
+        self.sizes: dict[Key, int] = {}
+        self.skipped: dict[Key, str] = {}
         self.names: set[str] = set()
         self.lock = threading.Lock()
 
@@ -71,10 +75,11 @@ class Storage:
         """Store a value and say so if it is ``shown`` under a key, or why it is not stored."""
         with self.lock:
             size, refused = self._try(key, value)
-            if not refused:
+            if refused:
+                self.skipped[key] = refused
+            else:
                 self.left -= size
-                self.size += size
-                self.count += 1
+                self.sizes[key] = size
         if refused:
             self.trace.skips(key, refused, value)
         elif shown is not None:
@@ -99,18 +104,15 @@ _OPEN: list[Storage] = []
 
 @contextmanager
 def open_storage(
-    path: str | Path | None, limit: int, drop: Collection[str], trace: Trace
-) -> Iterator[Storage | None]:
-    """Open a dump for `steal_forward` and `steal_append`; nothing when there is no path.
+    path: str | Path, limit: int, drop: Collection[str], trace: Trace
+) -> Iterator[Storage]:
+    """Open a dump for `steal_forward` and `steal_append`.
 
     The dump is written when the block ends, also by an exception, but not when it is interrupted.
 
     Raises:
         UsageError: the dump cannot be written.
     """
-    if path is None:
-        yield None
-        return
     from torchferry.dumper.store import open_dump  # loads onnx, which watching does not need
 
     with ExitStack() as stack:
@@ -124,7 +126,8 @@ def open_storage(
             raise
         finally:
             _OPEN.remove(store)
-        trace.notes(f"gather stored {store.count} objects, size={store.size // 2**20} Mb")
+        size = sum(store.sizes.values()) // 2**20
+        trace.notes(f"gather stored {len(store.sizes)} objects, size={size} Mb")
         trace.notes("dumps stored objects")
     trace.notes("done dump stored objects")
 

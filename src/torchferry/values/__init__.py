@@ -2,9 +2,13 @@
 
 # Importing caches, even for its names alone, is what makes the caches known to the other modules.
 from torchferry.values.caches import (
+    CacheTensors,
     cache_pairs,
+    cache_tensors,
     make_dynamic_cache,
     make_encoder_decoder_cache,
+    make_hybrid_cache,
+    make_mamba_cache,
     make_sliding_window_cache,
     make_static_cache,
 )
@@ -27,14 +31,18 @@ from torchferry.values.kinds import register
 
 __all__ = [
     "LEAF",
+    "CacheTensors",
     "Discrepancy",
     "Path",
     "Structure",
     "cache_pairs",
+    "cache_tensors",
     "clone",
     "flatten",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
+    "make_hybrid_cache",
+    "make_mamba_cache",
     "make_sliding_window_cache",
     "make_static_cache",
     "map_leaves",

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchferry.errors import UsageError
 from torchferry.values.kinds import Parts, class_name, register
 
-__all__ = ["fill_layer"]
+__all__ = ["fill_layer", "split_attributes", "thaw"]
 
 _MODULE = "transformers.cache_utils"
 _CHILD_NAMES = {"keys": "key_cache", "values": "value_cache"}
@@ -62,18 +62,24 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-def _thaw(value: Any) -> Any:
+def thaw(value: Any) -> Any:
+    """A setting as it was before `split_attributes` made it hashable."""
     if not isinstance(value, tuple):
         return value
     kind, items = value
     if kind == "dict":
-        return {key: _thaw(item) for key, item in items}
-    thawed = [_thaw(item) for item in items]
+        return {key: thaw(item) for key, item in items}
+    thawed = [thaw(item) for item in items]
     return thawed if kind == "list" else tuple(thawed)
 
 
-def _split(owner: Any, without: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes that are data, by name, and the frozen rest."""
+def split_attributes(owner: Any, without: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attributes of a layer or a cache that are data, by name, and the rest, made hashable.
+
+    Args:
+        owner: the layer or the cache.
+        without: attributes to leave out.
+    """
     data, rest = {}, {}
     for name, value in sorted(vars(owner).items()):
         if name in without:
@@ -117,7 +123,7 @@ def fill_layer(layer: Any) -> None:
     tensors = [data.get("keys"), data.get("values")]
     for name in ("conv_states", "recurrent_states"):
         states = data.get(name)
-        tensors += list(states.values()) if isinstance(states, dict) else []
+        tensors += list(states.values()) if isinstance(states, dict) else [states]
     first = next((tensor for tensor in tensors if isinstance(tensor, torch.Tensor)), None)
     if first is not None:
         layer.dtype, layer.device = first.dtype, first.device
@@ -156,11 +162,11 @@ def _flatten_cache(cache: Any) -> Parts:
     columns: dict[Hashable, Any] = {"key_cache": [], "value_cache": []}
     layers = []
     for layer in cache.layers:
-        data, rest = _split(layer, _DERIVED)
+        data, rest = split_attributes(layer, _DERIVED)
         for name, value in data.items():
             columns.setdefault(_CHILD_NAMES.get(name, name), []).append(value)
         layers.append((class_name(type(layer)), tuple(rest.items()), tuple(data)))
-    own, settings = _split(cache, frozenset(("layers", "layer_class_to_replicate")))
+    own, settings = split_attributes(cache, frozenset(("layers", "layer_class_to_replicate")))
     columns.update(own)
     return columns, (tuple(layers), tuple(settings.items()))
 
@@ -172,7 +178,7 @@ def _unflatten_cache(cls: Any, children: dict[Hashable, Any], context: Any) -> A
     cache.layers = []
     for name, rest, names in layers:
         layer = _new_layer(name)
-        vars(layer).update({key: _thaw(value) for key, value in rest})
+        vars(layer).update({key: thaw(value) for key, value in rest})
         # An absent tensor is None among ``rest``, so every attribute is set.
         for attribute in names:
             child = _CHILD_NAMES.get(attribute, attribute)
@@ -180,7 +186,7 @@ def _unflatten_cache(cls: Any, children: dict[Hashable, Any], context: Any) -> A
             setattr(layer, attribute, next(column))
         fill_layer(layer)
         cache.layers.append(layer)
-    vars(cache).update({name: _thaw(value) for name, value in settings})
+    vars(cache).update({name: thaw(value) for name, value in settings})
     vars(cache).update({str(k): v for k, v in children.items() if k not in columns})
     # As DynamicCache() has it: it grows a layer when asked for one more.
     dynamic = f"{_MODULE}:DynamicLayer"
@@ -204,7 +210,7 @@ def _class_of(name: str) -> type[Any]:
 
 
 def _flatten_encoder_decoder(cache: Any) -> Parts:
-    own, rest = _split(cache, frozenset(("layers", "layer_class_to_replicate")))
+    own, rest = split_attributes(cache, frozenset(("layers", "layer_class_to_replicate")))
     names = ("self_attention_cache", "cross_attention_cache")
     children: dict[Hashable, Any] = {name: own.pop(name) for name in names}
     children.update(own)
@@ -214,7 +220,7 @@ def _flatten_encoder_decoder(cache: Any) -> Parts:
 def _unflatten_encoder_decoder(cls: Any, children: dict[Hashable, Any], rest: Any) -> Any:
     cache = cls.__new__(cls)
     vars(cache).update({str(name): child for name, child in children.items()})
-    vars(cache).update({name: _thaw(value) for name, value in rest})
+    vars(cache).update({name: thaw(value) for name, value in rest})
     return cache
 
 
@@ -222,7 +228,7 @@ def _describe_cache(cache: Any, render: Callable[[Any], str]) -> str:
     full = [layer for layer in cache.layers if _get(layer, "keys") is not None]
     columns: dict[str, list[Any]] = {}
     for layer in cache.layers:
-        data, _ = _split(layer, _DERIVED | {"keys", "values", "cumulative_length"})
+        data, _ = split_attributes(layer, _DERIVED | {"keys", "values", "cumulative_length"})
         for name, value in data.items():
             columns.setdefault(name, []).append(value)
     if full or not columns:

@@ -1,24 +1,50 @@
-"""Key-value caches of transformers: made from tensors, and read. One entry a class."""
+"""Caches of transformers: made from tensors, and read. One entry a class."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torchferry.errors import UsageError
 from torchferry.values.cache_layout import fill_layer
+from torchferry.values.state_layout import STATES, states_of
 
 __all__ = [
+    "CacheTensors",
     "cache_pairs",
+    "cache_tensors",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
+    "make_hybrid_cache",
+    "make_mamba_cache",
     "make_sliding_window_cache",
     "make_static_cache",
 ]
 
 Pair = tuple[torch.Tensor, torch.Tensor]
+
+_FULL, _LINEAR = "full_attention", "linear_attention"
+_SLIDING = ("sliding_attention", "chunked_attention")
+
+
+@dataclass(frozen=True)
+class CacheTensors:
+    """What a cache of any class holds: one entry a layer, ``None`` for what a layer has not.
+
+    Attributes:
+        key_cache: (batch, heads, length, head_size); static layers give their whole room.
+        value_cache: as keys.
+        conv_states: of linear attention and state space layers: (batch, channels, kernel).
+        recurrent_states: of the same; the shape is the model's own.
+    """
+
+    key_cache: list[Any]
+    value_cache: list[Any]
+    conv_states: list[Any]
+    recurrent_states: list[Any]
 
 
 def make_dynamic_cache(pairs: Sequence[Pair]) -> Any:
@@ -35,7 +61,9 @@ def make_dynamic_cache(pairs: Sequence[Pair]) -> Any:
     cache = library.DynamicCache()
     for key, value in checked:
         layer = library.DynamicLayer()
-        layer.keys, layer.values, layer.is_initialized = key, value, True
+        layer.keys, layer.values = key, value
+        if "is_initialized" in vars(layer):  # from transformers 4.57 on
+            layer.is_initialized = True
         fill_layer(layer)
         cache.layers.append(layer)
     return cache
@@ -58,9 +86,7 @@ def make_sliding_window_cache(pairs: Sequence[Pair], sliding_window: int) -> Any
     library = _library()
     cache = library.DynamicCache()
     for key, value in checked:
-        layer = library.DynamicSlidingWindowLayer(sliding_window)
-        layer.update(key, value)
-        cache.layers.append(layer)
+        cache.layers.append(_sliding_layer(library, key, value, sliding_window))
     if checked:
         cache.layer_class_to_replicate = None
     return cache
@@ -108,28 +134,158 @@ def make_encoder_decoder_cache(self_pairs: Sequence[Pair], cross_pairs: Sequence
     )
 
 
-def cache_pairs(cache: Any) -> list[Pair]:
-    """(key, value) of every layer that holds something.
+def make_hybrid_cache(
+    pairs: Sequence[Pair], layer_types: Sequence[str], sliding_window: int | None = None
+) -> Any:
+    """A ``DynamicCache`` whose layers are of different kinds.
 
     Args:
-        cache: a cache of transformers; of an ``EncoderDecoderCache`` the self-attention comes
-            first, then the cross-attention. Static layers give their whole room.
+        pairs: one a layer: (key, value) as for `make_dynamic_cache` or, of a layer of linear
+            attention, (conv_state, recurrent_state) as for `make_mamba_cache`.
+        layer_types: as the model's configuration has them: ``full_attention``,
+            ``sliding_attention`` (or ``chunked_attention``), ``linear_attention``.
+        sliding_window: of the sliding layers, in tokens, 2 or more.
+
+    Raises:
+        UsageError: something else than such pairs and types, or transformers is not installed or
+            has no layers of linear attention (before 5.5).
+    """
+    who = "make_hybrid_cache"
+    if len(pairs) != len(layer_types):
+        raise UsageError(f"{who}: {len(pairs)} pairs and {len(layer_types)} layer_types")
+    unknown = sorted({*layer_types} - {_FULL, _LINEAR, *_SLIDING})
+    if unknown:
+        known = ", ".join((_FULL, *_SLIDING, _LINEAR))
+        raise UsageError(f"{who}: no layer type is called {unknown[0]!r}; give {known}")
+    if {*layer_types} & {*_SLIDING} and (sliding_window is None or sliding_window < 2):
+        raise UsageError(f"{who}: sliding layers need a sliding_window of 2 or more")
+    kinds = list(zip(pairs, layer_types, strict=True))
+    attention = iter(_checked([pair for pair, kind in kinds if kind != _LINEAR], who))
+    states = iter(_checked_states([pair for pair, kind in kinds if kind == _LINEAR], who))
+    library = _library()
+    cache = library.DynamicCache()
+    for kind in layer_types:
+        if kind == _LINEAR:
+            cache.layers.append(_linear_layer(library, *next(states)))
+        elif kind == _FULL:
+            cache.layers += make_dynamic_cache([next(attention)]).layers
+        else:
+            cache.layers.append(_sliding_layer(library, *next(attention), sliding_window))
+    if {*layer_types} - {_FULL}:
+        cache.layer_class_to_replicate = None
+    return cache
+
+
+def make_mamba_cache(states: Sequence[Pair]) -> Any:
+    """The cache of a Mamba model over copies of these tensors.
+
+    Args:
+        states: (conv_state, recurrent_state) of every layer: (batch, channels, kernel) and
+            (batch, channels, state_size).
+
+    Returns:
+        a ``DynamicCache`` of linear attention layers, or a ``MambaCache`` where transformers has
+        no such layers (before 5.5).
+
+    Raises:
+        UsageError: something else than such pairs, or transformers is not installed.
+    """
+    checked = _checked_states(states, "make_mamba_cache")
+    library = _library()
+    if hasattr(library, "LinearAttentionLayer"):
+        return make_hybrid_cache(checked, [_LINEAR] * len(checked))
+    from transformers.models.mamba.modeling_mamba import MambaCache
+
+    cache = MambaCache.__new__(MambaCache)
+    cache.conv_states = [conv.clone() for conv, _ in checked]
+    cache.ssm_states = [recurrent.clone() for _, recurrent in checked]
+    if checked:
+        conv, recurrent = checked[0]
+        cache.max_batch_size, cache.intermediate_size, cache.conv_kernel_size = conv.shape
+        cache.ssm_state_size, cache._dtype = recurrent.shape[-1], conv.dtype
+    return cache
+
+
+def cache_tensors(cache: Any) -> CacheTensors:
+    """What a cache holds, layer by layer, whatever its class and whatever the version.
+
+    Args:
+        cache: a cache of transformers; of an ``EncoderDecoderCache`` the layers of the
+            self-attention come first, then those of the cross-attention.
 
     Raises:
         UsageError: no cache.
     """
     if hasattr(cache, "self_attention_cache"):
-        return [
-            *cache_pairs(cache.self_attention_cache),
-            *cache_pairs(cache.cross_attention_cache),
-        ]
+        one, other = map(cache_tensors, (cache.self_attention_cache, cache.cross_attention_cache))
+        return CacheTensors(*(getattr(one, n) + getattr(other, n) for n in STATES))
     if hasattr(cache, "layers"):
-        layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
-        return [(layer.keys, layer.values) for layer in layers]
-    if hasattr(cache, "key_cache") and hasattr(cache, "value_cache"):
-        # transformers before 4.54, and models' own caches made after it
-        return list(zip(cache.key_cache, cache.value_cache, strict=True))
-    raise UsageError(f"cache_pairs: {type(cache).__name__} is no cache of transformers")
+        names = ("keys", "values", "conv_states", "recurrent_states")
+        return CacheTensors(*(
+            [_single(getattr(layer, name, None)) for layer in cache.layers] for name in names
+        ))  # fmt: skip
+    if any(hasattr(cache, name) for name in STATES):
+        return CacheTensors(**states_of(cache))
+    raise UsageError(f"{type(cache).__name__} is no cache of transformers")
+
+
+def cache_pairs(cache: Any) -> list[Pair]:
+    """(key, value) of every layer that holds something.
+
+    Args:
+        cache: as for `cache_tensors`.
+
+    Raises:
+        UsageError: no cache.
+    """
+    found = cache_tensors(cache)
+    pairs = zip(found.key_cache, found.value_cache, strict=True)
+    return [(key, value) for key, value in pairs if key is not None]
+
+
+def _single(states: Any) -> Any:
+    """The states of a layer that has one of each are a dictionary of one."""
+    if isinstance(states, dict):
+        values = tuple(states.values())
+        return values[0] if len(values) == 1 else values
+    return states
+
+
+def _sliding_layer(library: Any, key: torch.Tensor, value: torch.Tensor, window: Any) -> Any:
+    layer = library.DynamicSlidingWindowLayer(sliding_window=window)
+    layer.update(key, value)
+    return layer
+
+
+def _linear_layer(library: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> Any:
+    if not hasattr(library, "LinearAttentionLayer"):
+        raise UsageError(
+            "this transformers has no layers of linear attention: install 5.5 or later, or use "
+            "the cache class of the model"
+        )
+    layer = library.LinearAttentionLayer()
+    layer.update_conv_state(conv)
+    layer.update_recurrent_state(recurrent)
+    return layer
+
+
+def _checked_states(states: Iterable[Any], who: str) -> list[Pair]:
+    found: list[Pair] = []
+    for index, pair in enumerate(states):
+        where = f"{who}: pair {index}"
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise UsageError(
+                f"{where} is no (conv_state, recurrent_state) but a {type(pair).__name__}"
+            )
+        for name, tensor in zip(("conv_state", "recurrent_state"), pair, strict=True):
+            if not isinstance(tensor, torch.Tensor) or tensor.ndim < 3:
+                what = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor)
+                raise UsageError(f"{where}: {name} is no tensor of 3 dimensions or more: {what}")
+        conv, recurrent = pair
+        if conv.shape[0] != recurrent.shape[0]:
+            raise UsageError(f"{where}: {conv.shape[0]} and {recurrent.shape[0]} in the batch")
+        found.append((conv, recurrent))
+    return found
 
 
 def _checked(pairs: Sequence[Pair], who: str) -> list[Pair]:

@@ -1,6 +1,8 @@
 import io
 import json
 import math
+import subprocess
+import sys
 
 import onnx
 import pytest
@@ -9,8 +11,9 @@ from onnx import TensorProto, helper
 from rich.console import Console
 from safetensors.torch import save_file
 
-from torchferry.cli.commands.inspect import inspect
+from torchferry.cli.commands.inspect import _DUMP, inspect
 from torchferry.dumper import open_dump
+from torchferry.dumper.document import DOCUMENT
 from torchferry.errors import UsageError
 from torchferry.report import html, text
 from torchferry.report import json as as_json
@@ -35,9 +38,9 @@ def test_a_dump(dump):
     assert report.ok
     page = shown(report)
     assert "a dump: 2 entries, 2 tensors, " in page
-    assert "('model.decoder', 0, 'I') -- ((T1s2x15,),{})" in page
-    assert "('model.decoder', 0, 'O') -- #2[T1s3,str]" in page
     lines = [line.split() for line in page.splitlines()]
+    assert ["('model.decoder',", "0,", "'I')", "((T1s2x15,),{})"] in lines
+    assert ["('model.decoder',", "0,", "'O')", "#2[T1s3,str]"] in lines
     assert ["..0.0", "T1s2x15", "120", "B", "0", "29", "14.5", "0", "0"] in lines
     assert ["..0", "T1s3", "12", "B", "1", "inf", "inf", "!", "1", "!", "1"] in lines
     assert "Histograms" not in page
@@ -68,6 +71,14 @@ def test_pages_stay_small(tmp_path):
     assert len(report.data["entries"][0]["tensors"]) == 500
 
 
+def test_a_value_that_is_one_tensor_has_one_row(tmp_path):
+    with open_dump(tmp_path / "x") as writer:
+        writer.add("a", torch.tensor([1.0, 3.0]))
+    rows = [line.split() for line in shown(inspect(tmp_path / "x")).splitlines()]
+    assert ["'a'", "T1s2", "8", "B", "1", "3", "2", "0", "0"] in rows
+    assert not any(row[:1] == [".."] for row in rows)
+
+
 def test_an_empty_dump(tmp_path):
     with open_dump(tmp_path / "x.onnx"):
         pass
@@ -85,9 +96,9 @@ def test_a_model(tmp_path):
     report = inspect(tmp_path / "x.onnx")
     page = shown(report)
     assert "an ONNX model: 2 nodes" in page
-    assert [line.split() for line in page.splitlines() if " FLOAT " in line] == [
-        ["input", "x", "FLOAT", "batchx3"],
-        ["output", "y", "FLOAT", "batchx3"],
+    assert [line.split() for line in page.splitlines() if " FLOAT" in line] == [
+        ["input", "x", "FLOAT[batch,", "3]"],
+        ["output", "y", "FLOAT[batch,", "3]"],
     ]
     assert "1, 12 B" in page
     assert "Abs" in page
@@ -108,3 +119,48 @@ def test_a_damaged_file(dump):
     dump.write_bytes(content)
     with pytest.raises(UsageError, match="not those that were written"):
         inspect(dump)
+
+
+@pytest.fixture
+def model(tmp_path):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def test_the_graph_is_drawn_on_demand(model, tmp_path):
+    assert "--svg PICTURE.svg" in inspect(model).next_steps[0]
+    report = inspect(model, tmp_path / "m.svg")
+    assert report.next_steps == (f"open {tmp_path / 'm.svg'} in a browser",)
+    assert ">Abs</text>" in (tmp_path / "m.svg").read_text()
+
+
+def test_only_a_graph_is_drawn(dump, model, tmp_path):
+    with pytest.raises(UsageError, match="--svg draws the graph of an ONNX model"):
+        inspect(dump, tmp_path / "m.svg")
+    assert not (tmp_path / "m.svg").exists()
+    with pytest.raises(UsageError, match="cannot write"):
+        inspect(model, tmp_path / "no" / "m.svg")
+
+
+def test_a_dump_is_known_by_the_name_the_dumper_gives_it(tmp_path):
+    assert _DUMP == DOCUMENT
+    with open_dump(tmp_path / "x.onnx") as writer:
+        writer.add("a", torch.ones(3))
+    assert inspect(tmp_path / "x.onnx").data["kind"] == "dump"
+
+
+@pytest.mark.parametrize("options", [[], ["--svg", "m.svg", "--json", "m.json"]])
+def test_a_model_is_inspected_without_torch(model, options, tmp_path):
+    code = (
+        "import sys\n"
+        "from torchferry.cli.main import app\n"
+        "app(sys.argv[1:], standalone_mode=False)\n"
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, "inspect", str(model), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
+    assert "an ONNX model: 1 node" in done.stdout

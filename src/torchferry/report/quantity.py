@@ -1,0 +1,27 @@
+"""Amounts of things and of bytes, for people."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_text", "counted"]
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "node"), counted(403, "node"), counted(13_022_592, "parameter")
+    ('1 node', '403 nodes', '13.0 M parameters')
+    """
+    shown = str(number) if number < 100_000 else f"{number / 1e6:.1f} M"
+    return f"{shown} {noun}{'s' * (number != 1)}"
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes.
+
+    >>> bytes_text(512), bytes_text(9072), bytes_text(52_219_904), bytes_text(8 * 2**30)
+    ('512 B', '8.9 KiB', '49.8 MiB', '8.0 GiB')
+    """
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
