@@ -3,6 +3,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import onnx
 import pytest
@@ -164,3 +165,12 @@ def test_a_model_is_inspected_without_torch(model, options, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
     assert "an ONNX model: 1 node" in done.stdout
+
+
+def test_words_show_what_torchferry_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = inspect(Path("zoo"))
+    assert report.title == "inspect zoo"
+    (tmp_path / "zoo").mkdir()
+    with pytest.raises(UsageError):
+        inspect(Path("zoo"))

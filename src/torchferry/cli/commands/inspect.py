@@ -24,13 +24,18 @@ _ROWS = 300  # tensors told one by one, so that a page stays small; the JSON for
 _PICTURES = 30
 _DUMP = "torchferry.dump"  # the property of a model that is a dump; the room of dumps loads torch
 
+_WORDS = ("ops", "patches", "zoo")
+
 Row = tuple[Cell | str | int | float, ...]
 
 
 def inspect(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A dump (file or folder), a .onnx or a .safetensors."),
+        typer.Argument(
+            metavar="FILE",
+            help="A dump (file or folder), a .onnx, a .safetensors; or ops, patches, zoo.",
+        ),
     ],
     svg: Annotated[
         Path | None,
@@ -42,7 +47,13 @@ def inspect(
     Of a dump: keys, shapes, statistics and sizes; the page (--html) adds a histogram of each
     tensor. Of another ONNX model: inputs, outputs and operators, and a picture of the graph
     (--svg). Of another .safetensors file: its tensors. Nothing in FILE is run.
+    The words ops, patches and zoo show what torchferry itself has: operators it converts, patches
+    of torch and transformers, models to try.
     """
+    if str(file) in _WORDS and not file.exists():
+        from torchferry.exporter.inventory import INVENTORIES
+
+        return INVENTORIES[str(file)]()
     found = _outline(file)
     if svg is not None:
         _draw(file, svg, drawable=found is not None)

@@ -1,0 +1,24 @@
+import json
+
+import pytest
+
+from torchferry.exporter.inventory import INVENTORIES
+
+
+@pytest.mark.parametrize("name", INVENTORIES)
+def test_what_torchferry_has_can_be_read_and_stored(name):
+    report = INVENTORIES[name]()
+    assert report.ok
+    assert report.data["kind"] == name
+    (rows,) = (value for key, value in report.data.items() if key != "kind")
+    assert len(report.sections[0].blocks[0].rows) == len(rows) > 3
+    json.dumps(report.data)
+
+
+def test_the_rows_say_what_is_asked():
+    ops = {row["operator"]: row for row in INVENTORIES["ops"]().data["operators"]}
+    assert ops["aten.add.Tensor"]["by"] == "ours"
+    patches = INVENTORIES["patches"]().data["patches"]
+    assert all(row["why"] and row["state"] for row in patches)
+    families = {row["family"] for row in INVENTORIES["zoo"]().data["families"]}
+    assert {"llama", "t5", "vit", "lstm"} <= families
