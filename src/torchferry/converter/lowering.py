@@ -58,7 +58,8 @@ def lowers(
     and metadata of what it returns are the driver's.
 
     Args:
-        targets: overloads (``torch.ops.aten.add.Tensor``), or a user's ``torch.library`` operator.
+        targets: overloads (``torch.ops.aten.add.Tensor``), also those of a user's own library; or
+            a qualified name (``torchvision::nms``) of an operator that may not be imported yet.
         promote: let the driver bring the operands to one dtype first.
         operands: names of the arguments that are promoted; all of them when ``None``.
         complex: the function is for complex tensors, which are float tensors with a last axis of
@@ -88,7 +89,11 @@ def lowers(
 def find_lowering(target: Any, *, complex: bool = False) -> Lowering | None:
     """The lowering of an overload; ``None`` when there is none of ours."""
     _load()
-    return (_COMPLEX if complex else _PLAIN).get(target)
+    registry = _COMPLEX if complex else _PLAIN
+    found = registry.get(target)
+    if found is None and isinstance(target, torch._ops.OpOverload):
+        found = registry.get(target._schema.name)
+    return found
 
 
 def registered(*, complex: bool = False) -> Mapping[Any, Lowering]:
@@ -100,7 +105,8 @@ def registered(*, complex: bool = False) -> Mapping[Any, Lowering]:
 def _check_parameters(target: Any, write: Callable[..., Any], *, by_name: bool) -> None:
     """A typo in a lowering fails when it is registered, not when a model needs it.
 
-    Arguments are given by position, so that further overloads may call them otherwise.
+    Arguments are given by position where the names differ, so that further overloads may call
+    them otherwise.
     """
     schema = getattr(target, "_schema", None)
     if schema is None:

@@ -149,6 +149,16 @@ def _reduce(node: ir.Node) -> Sequence[Axis] | None:
     return [size for position, size in enumerate(axes) if position not in places]
 
 
+def _place(node: ir.Node) -> Sequence[Axis] | None:
+    axes, flag = _axes(node.inputs[0]), node.attributes.get("keepdims")
+    if axes is None:
+        return None
+    given = node.attributes.get("axis")
+    gone = range(len(axes))[0 if given is None else given.as_int()]
+    kept: list[Axis] = [1] if flag is None or flag.as_int() else []
+    return [*axes[:gone], *kept, *axes[gone + 1 :]]
+
+
 def _reshape(node: ir.Node) -> Sequence[Axis] | None:
     axes, wanted = _axes(node.inputs[0]), _numbers(node.inputs[1])
     if wanted is None:
@@ -170,6 +180,9 @@ def _reshape(node: ir.Node) -> Sequence[Axis] | None:
 
 def _expand(node: ir.Node) -> Sequence[Axis] | None:
     axes, wanted = _axes(node.inputs[0]), _numbers(node.inputs[1])
+    length = _axes(node.inputs[1])
+    if axes is not None and wanted is None and length and isinstance(length[0], int):
+        return [ir.SymbolicDim(None)] * max(len(axes), length[0])
     if axes is None or wanted is None:
         return None
     rank = max(len(axes), len(wanted))
@@ -247,5 +260,5 @@ _RULES: dict[str, Rule] = {
     "Transpose": _transpose, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Shape": _shape,
     "MatMul": _matmul, "Reshape": _reshape, "Expand": _expand, "Concat": _concat,
     "Gather": _gather, "GatherElements": _gather_elements,
-    "Range": _range, "Slice": _slice, "Pad": _pad,
+    "Range": _range, "Slice": _slice, "Pad": _pad, "ArgMax": _place, "ArgMin": _place,
 }  # fmt: skip

@@ -15,7 +15,10 @@ from torchferry.converter.translate import translate
 __all__ = ["check", "export", "run"]
 
 OBLIVIOUS = torch.fx.experimental._config.patch(backed_size_oblivious=True)
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {
+    torch.float32: 1e-5, torch.float64: 1e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2,
+    torch.complex64: 1e-5,
+}  # fmt: skip
 
 
 class Call(torch.nn.Module):

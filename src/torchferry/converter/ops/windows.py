@@ -1,0 +1,78 @@
+"""Sliding windows over spatial axes, for what onnxruntime has no pooling kernel for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from torchferry.converter.block import Block
+
+__all__ = ["arange", "batched", "lowest", "per_axis", "unbatched", "windows"]
+
+Size = int | ir.Value
+
+
+def per_axis(sizes: Any, rank: int, what: str = "size") -> list[int]:
+    """One int for each spatial axis, of a list that holds one of them or one for all.
+
+    Raises:
+        ValueError: one of them is symbolic; ONNX has them as attributes.
+    """
+    listed = list(sizes) if isinstance(sizes, (list, tuple)) else [sizes]
+    if any(isinstance(size, ir.Value) for size in listed):
+        raise ValueError(f"its {what} depends on the inputs' sizes, and ONNX wants a constant")
+    return [int(size) for size in listed] * (rank if len(listed) == 1 else 1)
+
+
+def batched(b: Block, x: ir.Value, spatial: int) -> tuple[ir.Value, bool]:
+    """``x`` with a batch axis, and whether it had none."""
+    if len(x.shape or ()) == spatial + 2:
+        return x, False
+    return b.Unsqueeze(x, [0]), True
+
+
+def unbatched(b: Block, x: ir.Value, alone: bool) -> ir.Value:
+    """``x`` without the batch axis that `batched` gave it."""
+    return b.Squeeze(x, [0]) if alone else x
+
+
+def arange(b: Block, size: Size) -> ir.Value:
+    """0, 1, … as int64 of shape [size]."""
+    if isinstance(size, int):
+        return b.constant(np.arange(size))
+    return b.Range(0, b.scalar(size), 1)
+
+
+def lowest(dtype: ir.DataType | None) -> Any:
+    """The number that no number of a dtype is below."""
+    kind = (dtype or ir.DataType.FLOAT).numpy()
+    return np.iinfo(kind).min if np.issubdtype(kind, np.integer) else -np.inf
+
+
+def windows(
+    b: Block,
+    x: ir.Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> ir.Value:
+    """Every whole window of ``x`` [N, C, *spatial], as [N, C, *out, *kernel]."""
+    count = len(kernel)
+    for place in reversed(range(count)):
+        axis = 2 + place
+        reach = dilation[place] * (kernel[place] - 1) + 1
+        size = b.dim(x, axis)
+        if isinstance(size, int):
+            starts: Any = np.arange(0, size - reach + 1, stride[place])
+            indices = b.constant(starts[:, None] + dilation[place] * np.arange(kernel[place]))
+        else:
+            last = b.Sub(size, reach - 1)
+            starts = b.Range(0, b.scalar(last), stride[place])
+            steps = b.constant(dilation[place] * np.arange(kernel[place]))
+            indices = b.Add(b.Unsqueeze(starts, [1]), steps)
+        x = b.Gather(x, indices, axis=axis)
+    order = [0, 1, *range(2, 2 + 2 * count, 2), *range(3, 3 + 2 * count, 2)]
+    return x if count == 1 else b.Transpose(x, perm=order)

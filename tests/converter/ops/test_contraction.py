@@ -1,0 +1,79 @@
+"""Einsum and its like against eager, at sizes other than those exported."""
+
+import pytest
+import torch
+from op_case import check
+from torch import nn
+
+aten = torch.ops.aten
+r = torch.randn
+
+EQUATIONS = [
+    ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)], ["MatMul"]),
+    ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)], ["Transpose", "MatMul"]),
+    ("ji,jk->ik", [(3, 4), (3, 5)], ["Transpose", "MatMul"]),
+    ("ij->ji", [(3, 4)], None),
+    ("ii->i", [(3, 3)], None),
+    ("ii", [(3, 3)], None),
+    ("ij->", [(3, 4)], None),
+    ("bd,bd->b", [(2, 3), (2, 3)], None),
+    ("i,j->ij", [(3,), (4,)], None),
+    ("b a, a C", [(2, 3), (3, 4)], None),
+    ("...ij,...jk", [(2, 3, 4), (1, 4, 5)], None),
+    ("...i,ij->...j", [(2, 6, 3), (3, 4)], None),
+    ("...i->...", [(2, 3)], None),
+    ("a...,b...->ab...", [(2, 3, 1), (4, 5)], None),
+    ("abc,cd,ed->abe", [(2, 3, 4), (4, 5), (6, 5)], None),
+]
+
+
+@pytest.mark.parametrize(("equation", "shapes", "nodes"), EQUATIONS)
+def test_einsum(equation, shapes, nodes):
+    model = check(
+        lambda *x: torch.einsum(equation, *x), [r(*s) for s in shapes],
+        target=aten.einsum.default,
+    )  # fmt: skip
+    if nodes is not None:
+        assert [node.op_type for node in model.graph] == nodes
+
+
+CASES = [
+    (
+        aten.einsum.default,
+        lambda x, y: torch.einsum("bij,bkj->bik", x, y),
+        [(r(2, 3, 4), r(2, 5, 4)), (r(1, 6, 4), r(1, 2, 4))],
+    ),
+    (
+        aten.einsum.default,
+        lambda x, y: torch.einsum("ij,ij->i", x, y),
+        [(torch.arange(6).view(2, 3), torch.arange(6).view(2, 3))],
+    ),
+    (
+        aten.einsum.default,
+        lambda x, y: torch.einsum("ij,jk->ki", x, y),
+        [(torch.ones(2, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8))],
+    ),
+    (
+        aten.einsum.default,
+        lambda x, y: torch.einsum("ij,ij->j", x, y),
+        [(r(2, 3).half(), r(2, 3).half())],
+    ),
+    (
+        aten.tensordot.default,
+        lambda x, y: torch.tensordot(x, y, 2),
+        [(r(2, 3, 4), r(3, 4, 5)), (r(1, 3, 4), r(3, 4, 6))],
+    ),
+    (
+        aten.tensordot.default,
+        lambda x, y: torch.tensordot(x, y, ([0, -1], [2, 0])),
+        [(r(2, 3, 4), r(4, 5, 2))],
+    ),
+    (aten.tensordot.default, lambda x, y: torch.tensordot(x, y, 0), [(r(2, 3), r(4))]),
+    (aten.bilinear.default, nn.Bilinear(3, 4, 5), [(r(2, 3), r(2, 4)), (r(1, 3), r(1, 4))]),
+    (aten.bilinear.default, nn.Bilinear(3, 4, 5, bias=False), [(r(2, 6, 3), r(2, 6, 4))]),
+]
+
+
+@pytest.mark.parametrize(("target", "function", "sets"), CASES)
+def test_matches_eager(target, function, sets):
+    check(function, *sets, target=target)
