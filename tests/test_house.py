@@ -58,6 +58,7 @@ PUBLIC = {
     "OnnxProgram",
     "RunError",
     "UsageError",
+    "bypass_export_some_errors",
     "cache_tensors",
     "capture",
     "convert",
@@ -86,6 +87,7 @@ PUBLIC = {
     "string_diff",
     "string_type",
     "to_onnx",
+    "torch_export_patches",
     "use_dyn_not_str",
     "use_str_not_dyn",
 }

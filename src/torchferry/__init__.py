@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchferry.capturer import capture
+    from torchferry.capturer import bypass_export_some_errors, capture, torch_export_patches
     from torchferry.converter import convert, lowers
     from torchferry.dumper import (
         create_input_tensors_from_onnx_model,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "capturer": ("capture",),
+    "capturer": ("bypass_export_some_errors", "capture", "torch_export_patches"),
     "converter": ("convert", "lowers"),
     "dumper": ("create_input_tensors_from_onnx_model", "create_onnx_model_from_input_tensors"),
     "errors": (
@@ -111,6 +111,7 @@ __all__ = [
     "OnnxProgram",
     "RunError",
     "UsageError",
+    "bypass_export_some_errors",
     "cache_tensors",
     "capture",
     "convert",
@@ -139,6 +140,7 @@ __all__ = [
     "string_diff",
     "string_type",
     "to_onnx",
+    "torch_export_patches",
     "use_dyn_not_str",
     "use_str_not_dyn",
 ]

@@ -1,6 +1,7 @@
 import torch
 
 from torchferry.capturer import accept_aliases
+from torchferry.capturer.huggingface import borrowed_patches
 
 
 class New(torch.nn.Module):
@@ -46,3 +47,19 @@ def test_what_fits_already_is_left():
         (New(), {"cache": 1, "past_key_values": 2}),
     ):
         assert accept_aliases(model, given) == given
+
+
+def test_the_patches_of_the_installed_transformers_are_used_but_for_one():
+    import transformers  # noqa: F401  (nothing is borrowed before it is imported)
+
+    borrowed = borrowed_patches()
+    subjects = [patch.subject for patch in borrowed]
+    assert "torch.nn.functional.scaled_dot_product_attention" in subjects
+    assert not [name for name in subjects if "DynamicSlidingWindowLayer" in name]
+    assert all(patch.why for patch in borrowed)
+
+
+def test_attention_with_a_known_batch_is_not_touched():
+    (patch,) = (p for p in borrowed_patches() if "scaled_dot_product" in p.subject)
+    assert patch.acts is not None
+    assert not patch.acts(torch.ones(2, 3, 4), None, None)

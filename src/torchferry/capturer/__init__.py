@@ -1,15 +1,33 @@
 """torch.export on real models: strategies in order, every attempt kept, fixed dimensions named."""
 
-from torchferry.capturer.capture import Attempt, Captured, Fixed, capture, find_fixed
+from torchferry.capturer.capture import capture
+from torchferry.capturer.fixed import Fixed, find_fixed
 from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching import (
+    PatchRow,
+    bypass_export_some_errors,
+    patch_rows,
+    torch_export_patches,
+)
+from torchferry.capturer.result import Attempt, Captured
+from torchferry.capturer.rewrite import rewritten
 from torchferry.capturer.shapes import export_arguments
+from torchferry.capturer.state import Change
 
 __all__ = [
     "Attempt",
     "Captured",
+    "Change",
     "Fixed",
+    "Patch",
+    "PatchRow",
     "accept_aliases",
+    "bypass_export_some_errors",
     "capture",
     "export_arguments",
     "find_fixed",
+    "patch_rows",
+    "rewritten",
+    "torch_export_patches",
 ]

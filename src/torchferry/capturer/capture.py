@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 
@@ -14,104 +14,28 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as shape_config
 
+from torchferry.capturer.advice import advise
+from torchferry.capturer.draft import undecided_lines
+from torchferry.capturer.entry import around_forward
+from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.input_observer import as_observation
+from torchferry.capturer.patch import Patch
+from torchferry.capturer.patches import PATCHES
+from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
+from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
+from torchferry.capturer.registering import register_containers
+from torchferry.capturer.result import Attempt, Captured
+from torchferry.capturer.rewrite import rewritten
 from torchferry.capturer.shapes import export_arguments
+from torchferry.capturer.state import Change, watch_state
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
-from torchferry.dims import Dim, Size, parse_size, solve_renaming
+from torchferry.dims import Dim
 from torchferry.errors import CaptureError
-from torchferry.observer import Argument, Axis, Observation
+from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
-from torchferry.observer.naming import unaliased
-from torchferry.observer.tree import program_inputs
-from torchferry.values.flatten import Path
 
-__all__ = ["Attempt", "Captured", "Fixed", "capture", "find_fixed"]
-
-_UNLIMITED = 2**31  # a bound as large as this is none
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One strategy of torch.export and what came of it.
-
-    Attributes:
-        strategy: what was tried.
-        error: why it failed; ``None`` when it worked.
-    """
-
-    strategy: str
-    error: str | None
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A dimension that had to be dynamic and that the code made a constant.
-
-    Attributes:
-        argument: the argument's path as text.
-        axis: which dimension.
-        name: what the dimension is called.
-        size: the constant, or the other dimension it is made equal to.
-        line: ``file:line: code`` that did it, when known.
-    """
-
-    argument: str
-    axis: int
-    name: str
-    size: Size
-    line: str | None
-
-    def __str__(self) -> str:
-        where = f" by {self.line}" if self.line else ""
-        tied = "fixed to" if isinstance(self.size, int) else "tied to"
-        return (
-            f"dimension {self.name} ({self.argument} axis {self.axis}) was {tied} "
-            f"{self.size}{where}"
-        )
-
-
-@dataclass(frozen=True)
-class Captured:
-    """An exported program and how it was got.
-
-    Attributes:
-        program: the ``ExportedProgram``.
-        dynamic_shapes: what was given to torch.export.
-        attempts: every strategy tried, in order; the last one worked.
-        fixed: dimensions that are constants in the program though they had to be dynamic.
-    """
-
-    program: ExportedProgram
-    dynamic_shapes: Any
-    attempts: tuple[Attempt, ...]
-    fixed: tuple[Fixed, ...] = ()
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The size of each dimension that the program takes at one size only, by name."""
-        return {f.name: f.size for f in self.fixed if isinstance(f.size, int)}
-
-    def bounds(self, seen: Observation) -> dict[str, tuple[int, int | None]]:
-        """The least and largest size the program was traced for, by name of the dimension.
-
-        A branch on a size (``if x.shape[0] > 20``) narrows them; outside of them the program
-        computes something else than the model.
-        """
-        found: dict[str, tuple[int, int | None]] = {}
-        ranges = {str(symbol): r for symbol, r in self.program.range_constraints.items()}
-        nodes = {unaliased(path): node for path, node in program_inputs(self.program)}
-        for argument in seen.arguments:
-            node = nodes.get(unaliased(argument.path))
-            if node is None:
-                continue
-            for axis in argument.axes:
-                symbol = str(node.meta["val"].shape[axis.index])
-                name = axis.size.name if isinstance(axis.size, Dim) else None
-                if name is not None and symbol in ranges:
-                    upper = ranges[symbol].upper
-                    high = int(upper) if upper.is_Integer and upper < _UNLIMITED else None
-                    found[name] = (int(ranges[symbol].lower), high)
-        return found
+__all__ = ["capture"]
 
 
 @dataclass(frozen=True)
@@ -121,11 +45,15 @@ class _Strategy:
     oblivious: bool
     hint: Any
     as_seen: bool = False
+    patched: bool = False
+    silenced: bool = True  # with the patches whose absence goes unnoticed
 
 
 # backed_size_oblivious keeps torch from assuming that a dynamic size is neither 0 nor 1.
+_FIRST = _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC)
 _STRATEGIES = (
-    _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC),
+    _FIRST,
+    replace(_FIRST, text="the same with patches", patched=True),
     _Strategy("non-strict", False, False, TorchDim.DYNAMIC),
     _Strategy("strict", True, False, TorchDim.DYNAMIC),
     _Strategy(
@@ -139,138 +67,273 @@ _DIAGNOSIS = _Strategy("non-strict, fixed sizes allowed", False, True, TorchDim.
 _FIXES = ("Constraints violated", "conflicts between user-specified ranges and inferred ranges")
 
 
-def capture(model: torch.nn.Module, seen: Observation) -> Captured:
+@dataclass
+class _Outcome:
+    shapes: Any = None
+    events: ShapeEvents = field(default_factory=ShapeEvents)
+    program: ExportedProgram | None = None
+    error: Exception | None = None
+    hit: tuple[str, ...] = ()
+    changed: list[Change] = field(default_factory=list)
+
+    @property
+    def fixes(self) -> bool:
+        """Whether it failed because the code fixes a dynamic size."""
+        return any(text in str(self.error) for text in _FIXES)
+
+
+def capture(
+    model: torch.nn.Module,
+    seen: Observation | Any,
+    *,
+    patch: bool = True,
+    custom_patches: Sequence[Patch | type[Any]] = (),
+    rewrite: bool = False,
+    decompose: bool = False,
+) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
-    The call exported is ``seen.best``. Strategies are tried in a fixed order and the first that
-    works wins; when one fails because the code fixes a dynamic size, the program with that size
-    constant is returned and the dimension listed in ``fixed``.
+    The call exported is ``seen.best``. Strategies are tried in a fixed order: non-strict with
+    sizes 0 and 1 like any other; the same with `torch_export_patches`; non-strict; strict;
+    non-strict with the sizes 0 and 1 that were seen. The first that works wins. When one fails
+    because the code fixes a dynamic size, the program with that size constant is returned and the
+    dimension listed in ``fixed``. Dataclasses in inputs and outputs are registered with PyTorch.
 
     Args:
         model: the module that was observed.
-        seen: at least one call.
+        seen: at least one call; an `Observation` or a ``torch.onnx.InputObserver``.
+        patch: whether patches may be used.
+        custom_patches: further ones, as `torch_export_patches` takes them.
+        rewrite: first rewrite ifs and loops on tensors, see `torchferry.capturer.rewritten`;
+            the diff is in ``rewritten``.
+        decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
 
     Raises:
-        CaptureError: every strategy failed; ``attempts`` says why, the message names the user's
-            line where one is known.
+        CaptureError: every strategy failed, and ``attempts`` says why; or a dimension that the
+            user named (``seen.named``) is a constant. The message has the user's line where one
+            is known.
+        UsageError: ``seen`` has no call, or a custom patch fits nothing.
     """
-    attempts: list[Attempt] = []
-    first: BaseException | None = None
-    small = min(seen.sizes_of(seen.best).values(), default=2) < 2
-    for strategy in _STRATEGIES:
-        if strategy.as_seen and not small:
-            continue  # that is what was tried first
-        program, shapes, events, error = _try(model, seen, strategy)
-        attempts.append(Attempt(strategy.text, None if error is None else _brief(error)))
-        if program is not None:
-            return Captured(program, shapes, tuple(attempts), find_fixed(program, seen, events))
-        first = first or error
-        # LSTM and GRU lose a dynamic length where sizes 0 and 1 are not special, only there.
-        if strategy is not _STRATEGIES[0] and any(text in str(error) for text in _FIXES):
-            # Where only a size of 0 or 1 works, it is fixed to that.
-            diagnosis = replace(
-                _DIAGNOSIS, as_seen=strategy.as_seen, oblivious=not strategy.as_seen
-            )
-            program, shapes, events, error = _try(model, seen, diagnosis)
-            attempts.append(Attempt(_DIAGNOSIS.text, None if error is None else _brief(error)))
-            if program is not None:
-                return Captured(
-                    program, shapes, tuple(attempts), find_fixed(program, seen, events)
-                )
-    raise _failure(model, attempts, first) from first
-
-
-def _failure(
-    model: torch.nn.Module, attempts: list[Attempt], error: BaseException | None
-) -> CaptureError:
-    line = line_of_error(error) if error is not None else None
-    data_dependent = "data-dependent" in str(error)
-    reason = "the values of a tensor decide what the code does" if data_dependent else "it failed"
-    advice = (
-        "Write it with torch.where or torch.cond, or state what holds with torch._check"
-        if data_dependent
-        else "Change that line, or give inputs that do not reach it"
+    seen = as_observation(model, seen)
+    registered: list[str] = []
+    for call in seen.calls:
+        registered += register_containers((call.args, call.kwargs, call.outputs))
+    if registered:
+        vars(seen).pop("arguments", None)  # inferred while these classes were opaque
+    with rewritten(model) if rewrite else nullcontext("") as diff:
+        driver = _Driver(model, seen, patch, custom_patches)
+        captured = driver.run()
+    program = captured.program.run_decompositions() if decompose else captured.program
+    captured = replace(
+        captured,
+        program=program,
+        registered=(*registered, *driver.registered),
+        rewritten=str(diff),
     )
-    said = [f"  {a.strategy}: {a.error}" for a in attempts]
-    where = f", at {line}" if line else ""
-    return CaptureError(
-        "\n".join([f"torch.export cannot capture {type(model).__name__}: {reason}{where}.",
-                   f"{advice}. What each strategy said:", *said]),
-        [(a.strategy, a.error or "") for a in attempts],
-    )  # fmt: skip
+    _refuse_fixed(model, seen, captured)
+    return captured
+
+
+def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:
+    asked = {place for place, size in seen.named.items() if isinstance(size, Dim)}
+    broken = [f for f in captured.fixed if (f.argument, f.axis) in asked]
+    if broken:
+        raise CaptureError(
+            f"{type(model).__name__} cannot be exported with the dimensions asked for:\n"
+            + "\n".join(f"  {one}" for one in broken[:8])
+            + "\nChange that line so that it does not need the number, or leave the dimension "
+            "out of the dynamic ones",
+            [(a.strategy, a.error or "") for a in captured.attempts],
+        )
+
+
+class _Driver:
+    """The strategies one after the other, and what was learnt on the way."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        seen: Observation,
+        patch: bool,
+        custom_patches: Sequence[Patch | type[Any]],
+    ) -> None:
+        self.model = model
+        self.seen = seen
+        self.patch = patch
+        self.custom_patches = custom_patches
+        self.attempts: list[Attempt] = []
+        self.errors: list[Exception] = []
+        self.registered: tuple[str, ...] = ()
+        self.patched = False  # patches are hit, so later strategies have them too
+
+    def run(self) -> Captured:
+        """Return what the first strategy that works gives, or raise `CaptureError`."""
+        unpatched: Captured | None = None
+        for strategy in self._order():
+            outcome = self._attempt(strategy)
+            found = self._captured(outcome)
+            if strategy.patched:
+                self.patched = bool(outcome.hit)
+            if unpatched is not None:
+                better = found is not None and len(found.fixed) < len(unpatched.fixed)
+                return found if found and better else self._captured_again(unpatched)
+            if found is not None:
+                if not found.fixed or strategy is not _FIRST or not self.patch:
+                    return found
+                unpatched = found  # the patches come next and may keep more dynamic
+            # LSTM and GRU lose a dynamic length where sizes 0 and 1 are not special, only there.
+            elif strategy.text == "non-strict" or strategy.as_seen or strategy.strict:
+                found = self._diagnose(strategy) if outcome.fixes else None
+                if found is not None:
+                    return found
+        raise self._failure()
+
+    def _order(self) -> Iterator[_Strategy]:
+        small = min(self.seen.sizes_of(self.seen.best).values(), default=2) < 2
+        for strategy in _STRATEGIES:
+            if strategy.as_seen and not small:
+                continue  # that is what was tried first
+            if not strategy.patched or self.patch:
+                yield strategy
+
+    def _attempt(self, strategy: _Strategy) -> _Outcome:
+        strategy = replace(strategy, patched=strategy.patched or self.patched, silenced=self.patch)
+        outcome = _try(self.model, self.seen, strategy, self.custom_patches)
+        if "not a known type" in str(outcome.error) and not self.registered:
+            # Outputs were not recorded: one run shows their classes.
+            args, kwargs = self.seen.inputs_at(self.seen.sizes_of(self.seen.best))
+            with torch.no_grad():
+                result = self.model(*args, **accept_aliases(self.model, kwargs))
+            self.registered = register_containers(result)
+            if self.registered:
+                outcome = _try(self.model, self.seen, strategy, self.custom_patches)
+        error = None if outcome.error is None else _brief(outcome.error)
+        self.attempts.append(Attempt(strategy.text, error, outcome.hit))
+        if outcome.error is not None:
+            self.errors.append(outcome.error)
+        return outcome
+
+    def _diagnose(self, failed: _Strategy) -> Captured | None:
+        # Where only a size of 0 or 1 works, it is fixed to that.
+        diagnosis = replace(_DIAGNOSIS, as_seen=failed.as_seen, oblivious=not failed.as_seen)
+        return self._captured(self._attempt(diagnosis))
+
+    def _captured(self, outcome: _Outcome) -> Captured | None:
+        if outcome.program is None:
+            return None
+        return Captured(
+            outcome.program,
+            outcome.shapes,
+            tuple(self.attempts),
+            find_fixed(outcome.program, self.seen, outcome.events),
+            patches=outcome.hit,
+            changed=tuple(outcome.changed),
+        )
+
+    def _captured_again(self, found: Captured) -> Captured:
+        return replace(found, attempts=tuple(self.attempts))
+
+    def _failure(self) -> CaptureError:
+        error = self.errors[0]
+        line = line_of_error(error)
+        advice = advise(line, error)
+        where = f", at {line}" if line else ""
+        told = [
+            f"torch.export cannot capture {type(self.model).__name__}: {advice.reason}{where}.",
+            f"{advice.rewrite}. What each strategy said:",
+            *(f"  {a.strategy}: {a.error}" for a in self.attempts),
+        ]
+        if "data-dependent" in str(error):
+            others = [at for at in self._undecided() if at != line]
+            told += ["Other lines like it:"] * bool(others) + [f"  {at}" for at in others[:3]]
+        failure = CaptureError(
+            "\n".join(told), [(a.strategy, a.error or "") for a in self.attempts]
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _undecided(self) -> tuple[str, ...]:
+        names = accept_aliases(self.model, self.seen.normalized(self.seen.best)[1])
+        with _silent(), explicit_keywords(self.model, names), torch.no_grad():
+            args, kwargs, shapes = export_arguments(self.model, self.seen, TorchDim.DYNAMIC)
+            return undecided_lines(self.model, args, kwargs, shapes)
 
 
 def _try(
-    model: torch.nn.Module, seen: Observation, strategy: _Strategy
-) -> tuple[ExportedProgram | None, Any, ShapeEvents, Exception | None]:
+    model: torch.nn.Module,
+    seen: Observation,
+    strategy: _Strategy,
+    custom_patches: Sequence[Patch | type[Any]],
+) -> _Outcome:
+    outcome = _Outcome()
+    names = accept_aliases(model, seen.normalized(seen.best)[1])
+    window = bool(sliding_layers(names))
     with (
-        explicit_keywords(model, accept_aliases(model, seen.normalized(seen.best)[1])),
+        _patches(strategy, custom_patches) as patching,
+        around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
+        explicit_keywords(model, names),
         torch.no_grad(),
-        watch_shapes() as events,
+        watch_shapes() as outcome.events,
         shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
             backed_size_oblivious=strategy.oblivious
         ),
-        warnings.catch_warnings(),
-        redirect_stderr(StringIO()),  # torch prints the graph of a failed trace
-        redirect_stdout(StringIO()),
+        _silent(),
     ):
-        warnings.simplefilter("ignore")
-        args, kwargs, dynamic_shapes = export_arguments(
+        args, kwargs, outcome.shapes = export_arguments(
             model, seen, strategy.hint, as_seen=strategy.as_seen
         )
+        for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
+            layer.cumulative_length = layer.keys.shape[-2]
         try:
-            program = torch.export.export(
-                model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strategy.strict
+            outcome.program = torch.export.export(
+                model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
             )
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
-            return None, dynamic_shapes, events, error
-    return program, dynamic_shapes, events, None
+            outcome.error = error
+    outcome.hit = patching.hit
+    return outcome
 
 
-def find_fixed(
-    program: ExportedProgram, seen: Observation, events: ShapeEvents | None = None
-) -> tuple[Fixed, ...]:
-    """Dimensions that vary in ``seen`` but are constant, or tied to another one, in a program.
-
-    Args:
-        program: an exported program of the observed model.
-        seen: which dimensions must be dynamic.
-        events: what was heard while torch traced; gives the user's lines.
-    """
-    nodes = {unaliased(path): (path, node) for path, node in program_inputs(program)}
-    axes: dict[str, tuple[Argument, Axis, Path]] = {}
-    sizes: list[tuple[str, Size, Size]] = []
-    for argument in seen.arguments:
-        if unaliased(argument.path) not in nodes:
-            continue
-        path, node = nodes[unaliased(argument.path)]
-        for axis in argument.axes:
-            if isinstance(axis.size, Dim):
-                place = f"{argument.name} axis {axis.index}"
-                axes[place] = (argument, axis, path)
-                found = parse_size(str(node.meta["val"].shape[axis.index]))
-                sizes.append((place, found, axis.size))
-    fixed = []
-    for place, found, wanted in solve_renaming(sizes).conflicts:
-        argument, axis, path = axes[place]
-        source = _source(seen.signature, path)
-        line = events.line_of(source, axis.index) if events else None
-        fixed.append(Fixed(argument.name, axis.index, str(wanted), found, line))
-    return tuple(fixed)
+@contextmanager
+def _patches(
+    strategy: _Strategy, custom_patches: Sequence[Patch | type[Any]]
+) -> Iterator[Patching]:
+    if strategy.patched:
+        with torch_export_patches(custom_patches=custom_patches) as patching:
+            yield patching
+    else:
+        with apply_patches([p for p in PATCHES if p.silent and strategy.silenced]) as patching:
+            yield patching
 
 
-def _source(signature: inspect.Signature, path: Path) -> Path:
-    """The path as torch has it: an argument given by position goes by its parameter's name."""
-    first, *rest = path
-    if not isinstance(first, int):
-        return path
-    for position, parameter in enumerate(signature.parameters.values()):
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            return (parameter.name, first - position, *rest)
-        if position == first:
-            return (parameter.name, *rest)
-    return path
+def _entered(
+    model: torch.nn.Module, changed: list[Change], strict: bool, window: bool
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What is done around ``forward``: count tokens by the mask, notice changed attributes."""
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            if window:
+                count_by_mask(kwargs)
+            if strict:  # Dynamo would trace the watching too
+                return forward(*args, **kwargs)
+            with watch_state(model) as found:
+                result = forward(*args, **kwargs)
+            changed[:] = found
+            return result
+
+        return entered
+
+    return wrap
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """No warnings, and nothing printed: torch prints the graph of a failed trace."""
+    with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _brief(error: BaseException) -> str:

@@ -1,17 +1,26 @@
-"""The seam to transformers: argument names that differ between its releases."""
+"""The seam to transformers: argument names that differ, and patches that its exporter keeps."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-__all__ = ["accept_aliases"]
+from torchferry.capturer.patch import Patch
+
+__all__ = ["accept_aliases", "borrowed_patches"]
 
 # transformers 5.24 renamed forward's ``past_key_values`` to ``cache``; both stay in use.
 _ALIASES = (("past_key_values", "cache"),)
+
+# Ours does it without letting the cache grow past its window.
+_NOT_BORROWED = "transformers.cache_utils.DynamicSlidingWindowLayer"
 
 
 def accept_aliases(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,3 +46,47 @@ def accept_aliases(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> dict[st
         and other in parameters
     }
     return {renamed.get(name, name): value for name, value in kwargs.items()}
+
+
+def borrowed_patches() -> tuple[Patch, ...]:
+    """The patches for torch.export that the installed transformers keeps for its own exporter.
+
+    None where transformers is not imported or has no exporter (before 5.2): then no model of it
+    can be exported either.
+    """
+    return _borrowed() if "transformers" in sys.modules else ()
+
+
+@cache
+def _borrowed() -> tuple[Patch, ...]:
+    try:
+        from transformers.exporters import exporter_dynamo, utils
+    except ImportError:
+        return ()
+    rows = getattr(utils, "_PATCHES", {}).get("dynamo", ())
+    return tuple(
+        Patch(
+            subject=f"{owner}.{name}",
+            why=_first_sentence(factory),
+            link=f"https://github.com/huggingface/transformers ({exporter_dynamo.__name__})",
+            replace=factory,
+            acts=_batch_is_unknown if name == "scaled_dot_product_attention" else None,
+            probe=_has_kernels if name == "is_kernels_available" else None,
+        )
+        for owner, name, factory in rows
+        if owner != _NOT_BORROWED
+    )
+
+
+def _batch_is_unknown(query: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether the batch is a number that only the data tells, which is what that patch is for."""
+    return bool(free_unbacked_symbols(query.shape[0]))
+
+
+def _has_kernels() -> bool:
+    return find_spec("kernels") is not None
+
+
+def _first_sentence(factory: Any) -> str:
+    text = inspect.getdoc(factory) or "kept by transformers.exporters"
+    return " ".join(text.split("\n\n")[0].split()).partition(". ")[0]

@@ -37,10 +37,12 @@ class ShapeEvents:
             ``L['x'].size()[0]``.
         lines: symbol → ``file:line: code`` of the user that constrained it last, by a guard
             or by making it a constant.
+        undecided: lines of the user whose way only the example's values decided, in order.
     """
 
     places: dict[str, str] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
+    undecided: dict[str, None] = field(default_factory=dict)
 
     def line_of(self, place: tuple[str | int, ...], axis: int) -> str | None:
         """The user's line that fixed an axis of the argument at a path, when it is known."""
@@ -63,6 +65,10 @@ class _Listener(logging.Handler):
         created = re.match(r"create_symbol (\S+) = \S+ for (.+?\.size\(\)\[\d+\])", message)
         if created:
             self.events.places[created[1]] = created[2]
+        elif message.startswith("propagate_real_tensors"):
+            line = _user_line()
+            if line:
+                self.events.undecided.setdefault(line)
         elif message.startswith(("set_replacement", "eval ")):
             line = _user_line()
             for symbol in re.findall(r"\b[su]\d+\b", message.split(" [guard added]")[0]):

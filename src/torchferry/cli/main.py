@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from torchferry.cli.commands.capture import capture
 from torchferry.cli.commands.dump import dump
 from torchferry.cli.commands.export import export
 from torchferry.cli.commands.inspect import inspect as inspect_file
@@ -138,6 +139,7 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
 
 
 for _name, _command in (
+    ("capture", capture),
     ("export", export),
     ("dump", dump),
     ("observe", observe),

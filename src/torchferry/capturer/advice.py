@@ -1,0 +1,133 @@
+"""What to do about a line that torch.export cannot follow: a table of constructs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Advice", "advise"]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A construct, what it does to an export, and how to write it instead.
+
+    Attributes:
+        reason: why it cannot be traced.
+        rewrite: what to write.
+    """
+
+    reason: str
+    rewrite: str
+
+
+# (pattern of the user's line, pattern of torch's error, advice); the first row that fits.
+_DATA = "data-dependent|Data-dependent|unbacked|UserDefinedObject|Unsupported|failed to unpack"
+_ROWS: tuple[tuple[str, str, Advice], ...] = (
+    (
+        r"\.tolist\(\)",
+        _DATA,
+        Advice(
+            "a tensor becomes a Python list, whose values no trace knows",
+            "Compute what follows from it before the model and give that as an input, "
+            "or keep it a tensor (arange, repeat_interleave, cumsum)",
+        ),
+    ),
+    (
+        r"pack_padded_sequence|PackedSequence|self\.\w*(rnn|lstm|gru)\w*\(",
+        "failed to unpack|_pack_padded|batch_sizes|Unsupported",
+        Advice(
+            "a packed sequence depends on the lengths' values",
+            "Run the recurrent layer on the padded tensor, and take the last states with "
+            "torch.gather at lengths - 1",
+        ),
+    ),
+    (
+        r"^for .*\b(hit|nonzero|unique|where|expert\w*)\b",
+        _DATA,
+        Advice(
+            "the loop runs over what a tensor holds: how often is not known",
+            "Loop over all experts and weigh each by its mask, "
+            'or set config._experts_implementation = "grouped_mm" (transformers)',
+        ),
+    ),
+    (
+        r"^for ",
+        _DATA,
+        Advice(
+            "the loop runs as often as a tensor says",
+            "Write it with torch.while_loop or scan "
+            "(from torch._higher_order_ops.scan import scan)",
+        ),
+    ),
+    (
+        r"^while ",
+        _DATA,
+        Advice(
+            "the loop ends when a tensor says so",
+            "Write it with torch._higher_order_ops.while_loop; "
+            "capture(..., rewrite=True) rewrites simple ones",
+        ),
+    ),
+    (
+        r"^(el)?if |^assert | if .* else ",
+        _DATA,
+        Advice(
+            "the values of a tensor decide what the code does",
+            "Write it with torch.where or torch.cond, or state what holds with torch._check; "
+            "capture(..., rewrite=True) rewrites simple ones",
+        ),
+    ),
+    (
+        r"\.item\(\)|\bint\(|\[.*:.*\]|range\(",
+        _DATA,
+        Advice(
+            "a number read out of a tensor decides a size",
+            "Select with a mask (torch.arange(n) < length) or index_select; or keep the slice "
+            "and state its bounds: torch._check(0 <= n), torch._check(n <= x.shape[0])",
+        ),
+    ),
+    (
+        "",
+        "not a known type|Unsupported input type|not supported as input|not in pytree",
+        Advice(
+            "it takes or returns an object of a class that PyTorch cannot look into",
+            "Make it a dataclass, or teach it with torchferry.values.kinds.register",
+        ),
+    ),
+    (
+        "",
+        "attribute .* assigned during export",
+        Advice(
+            "forward sets a tensor as an attribute, which no exported program can keep",
+            "Register it with register_buffer and update it with copy_, or return it",
+        ),
+    ),
+    (
+        "",
+        "data-dependent|Data-dependent",
+        Advice(
+            "the values of a tensor decide what the code does",
+            "Write it with torch.where or torch.cond, or state what holds with torch._check",
+        ),
+    ),
+)
+_OTHER = Advice("it failed", "Change that line, or give inputs that do not reach it")
+
+
+def advise(line: str | None, error: BaseException | None) -> Advice:
+    """What to say about a failed trace.
+
+    Args:
+        line: ``file:line: code`` of the user's, where it is known.
+        error: what torch.export raised.
+
+    >>> advise("model.py:3: n = x.sum().item()", ValueError("data-dependent expression")).reason
+    'a number read out of a tensor decides a size'
+    """
+    code = line.split(": ", 1)[1] if line and ": " in line else ""
+    text = str(error)
+    for in_code, in_error, advice in _ROWS:
+        if re.search(in_code, code) and re.search(in_error, text):
+            return advice
+    return _OTHER

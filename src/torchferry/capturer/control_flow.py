@@ -1,0 +1,246 @@
+"""Ifs, loops and checks of a function as calls of `torchferry.capturer.dispatch`, by its AST.
+
+Only what is certain is rewritten: assignments of local names. A break, an attribute or an item
+that is set under the construct leaves it as it is, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from torchferry.capturer.recurrence import Recurrence, counts
+
+__all__ = ["DISPATCH", "Rewriter"]
+
+DISPATCH = "_torchferry_dispatch"
+"""What the module `torchferry.capturer.dispatch` is called in rewritten code."""
+
+_STOPS: dict[type[ast.AST], str] = {
+    ast.Return: "it returns on one side, or within a loop",
+    ast.Break: "it breaks",
+    ast.Continue: "it continues",
+    ast.Yield: "it yields",
+    ast.YieldFrom: "it yields",
+    ast.Await: "it awaits",
+    ast.Try: "it has a try",
+    ast.With: "it has a with",
+    ast.Delete: "it deletes a name",
+    ast.Global: "it sets a global",
+    ast.Nonlocal: "it sets a name outside",
+    ast.NamedExpr: "it assigns within an expression",
+    ast.Raise: "it raises among other statements",
+    ast.Import: "it imports",
+    ast.ImportFrom: "it imports",
+}
+
+
+@dataclass
+class Rewriter:
+    """Rewrites the body of one function.
+
+    Attributes:
+        function: it is changed in place.
+        count: how many constructs were rewritten.
+        refused: ``(line number, construct, reason)`` of those left as they are.
+    """
+
+    function: ast.FunctionDef
+    count: int = 0
+    refused: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def rewrite(self) -> None:
+        """Change the function's body."""
+        arguments = (node for node in ast.walk(self.function.args) if isinstance(node, ast.arg))
+        bound = {argument.arg for argument in arguments}
+        self.function.body = self._block(self.function.body, bound)
+        ast.fix_missing_locations(self.function)
+
+    def _block(self, body: Sequence[ast.stmt], bound: set[str]) -> list[ast.stmt]:
+        """Statements in order; ``bound`` grows by the names that are certainly set."""
+        result: list[ast.stmt] = []
+        for number, statement in enumerate(body):
+            rest = list(body[number + 1 :])
+            match statement:
+                case ast.If(body=[ast.Raise()], orelse=[]):
+                    result += self._check(statement, statement.test, statement.body[0])
+                case ast.Assert(test=test):
+                    failed = ast.parse(f"raise AssertionError({_message(statement)})").body[0]
+                    result += self._check(statement, ast.UnaryOp(ast.Not(), test), failed)
+                case ast.If() if _returns(statement.body) and _returns(statement.orelse or rest):
+                    return [*result, *self._returning(statement, statement.orelse or rest, bound)]
+                case ast.If():
+                    result += self._if(statement, bound)
+                case ast.While():
+                    result += self._while(statement, bound)
+                case ast.For() if counts(statement):
+                    result += self._for(statement, rest, bound)
+                case _:  # loops over lists of modules and the like are Python's
+                    result.append(statement)
+                    if not isinstance(statement, ast.For | ast.Try | ast.With):
+                        bound |= _assigned([statement])
+        return result
+
+    def _refuse(self, statement: ast.stmt, reason: str) -> list[ast.stmt]:
+        text = ast.unparse(statement).splitlines()[0]
+        self.refused.append((statement.lineno, text, reason))
+        return [statement]
+
+    def _made(self, statement: ast.stmt, text: str) -> list[ast.stmt]:
+        """Code in place of a statement, with its line number."""
+        self.count += 1
+        made = ast.parse(textwrap.dedent(text)).body
+        for top in made:
+            for node in ast.walk(top):
+                if hasattr(node, "lineno"):
+                    ast.copy_location(node, statement)
+        return made
+
+    def _check(self, statement: ast.stmt, test: ast.expr, failed: ast.stmt) -> list[ast.stmt]:
+        line = statement.lineno
+        return self._made(
+            statement,
+            f"def _fail_{line}():\n    {ast.unparse(failed)}\n"
+            f"{DISPATCH}.check({_test(test)}, _fail_{line})",
+        )
+
+    def _if(self, statement: ast.If, bound: set[str]) -> list[ast.stmt]:
+        reason = _obstacle([*statement.body, *statement.orelse])
+        then, other = _assigned(statement.body), _assigned(statement.orelse)
+        names = sorted((then | other) & self._read_outside(statement))
+        unset = [name for name in names if name not in bound and name not in then & other]
+        if unset:
+            reason = reason or f"{unset[0]} is set on one side only"
+        if reason or not names:
+            return self._refuse(statement, reason or "it sets no name that is used afterwards")
+        text = self._branch(f"_then_{statement.lineno}", statement.body, names, bound)
+        text += self._branch(f"_else_{statement.lineno}", statement.orelse, names, bound)
+        bound |= set(names)
+        return self._made(statement, f"{text}{_list(names)} = {self._choice(statement)}")
+
+    def _returning(
+        self, statement: ast.If, other: list[ast.stmt], bound: set[str]
+    ) -> list[ast.stmt]:
+        reason = _obstacle(statement.body[:-1]) or _obstacle(other[:-1])
+        values = [_returned(statement.body), _returned(other)]
+        if reason or len(values[0]) != len(values[1]):
+            remaining = [] if statement.orelse else other
+            refused = self._refuse(statement, reason or "its sides return unlike values")
+            return [*refused, *self._block(remaining, bound)]
+        text = ""
+        for title, body, value in zip(("_then", "_else"), (statement.body, other), values,
+                                      strict=True):  # fmt: skip
+            text += self._branch(f"{title}_{statement.lineno}", body[:-1], value, bound)
+        last = statement.body[-1]
+        one = not (isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple))
+        return self._made(
+            statement, f"{text}return {self._choice(statement)}{'[0]' if one else ''}"
+        )
+
+    def _choice(self, statement: ast.If) -> str:
+        line = statement.lineno
+        return f"{DISPATCH}.choose({_test(statement.test)}, _then_{line}, _else_{line})"
+
+    def _branch(
+        self, title: str, body: Sequence[ast.stmt], values: Sequence[str], bound: set[str]
+    ) -> str:
+        # A name set within is local there: it begins with what it is outside.
+        kept = [f"{name}={name}" for name in sorted(_assigned(body) & bound)]
+        inner = self._block(body, set(bound))
+        return _function(title, kept, inner, values)
+
+    def _while(self, statement: ast.While, bound: set[str]) -> list[ast.stmt]:
+        read = self._read_outside(statement) | _read([statement])
+        names = sorted(_assigned(statement.body) & read)
+        unset = [name for name in names if name not in bound]
+        reason = _obstacle(statement.body) or ("it has an else" if statement.orelse else "")
+        if unset:
+            reason = reason or f"{unset[0]} is not set before it"
+        if reason or not names:
+            return self._refuse(statement, reason or "it sets no name that is read")
+        line, inner = statement.lineno, self._block(statement.body, set(bound))
+        text = _function(f"_body_{line}", names, inner, names)
+        text += f"def _test_{line}({', '.join(names)}):\n    return {_test(statement.test)}\n"
+        call = f"{DISPATCH}.repeat(_test_{line}, _body_{line}, {_list(names)})"
+        return self._made(statement, f"{text}{_list(names)} = {call}")
+
+    def _for(self, statement: ast.For, rest: list[ast.stmt], bound: set[str]) -> list[ast.stmt]:
+        loop = Recurrence(statement, _assigned(statement.body), _read([statement])
+                          | self._read_outside(statement))  # fmt: skip
+        reason = _obstacle(statement.body) or loop.obstacle(bound, rest, self.function)
+        if reason:
+            return self._refuse(statement, reason)
+        for later in rest:
+            loop.stack(later)
+        return self._made(statement, loop.text(DISPATCH))
+
+    def _read_outside(self, statement: ast.stmt) -> set[str]:
+        inside = {id(node) for node in ast.walk(statement)}
+        return {name.id for name in _names(self.function, ast.Load) if id(name) not in inside}
+
+
+def _function(
+    title: str, parameters: Sequence[str], body: Sequence[ast.stmt], values: Sequence[str]
+) -> str:
+    inner = "\n".join(ast.unparse(ast.fix_missing_locations(one)) for one in body)
+    text = f"{inner}\nreturn {_list(values)}"
+    return f"def {title}({', '.join(parameters)}):\n{textwrap.indent(text, '    ')}\n"
+
+
+def _test(test: ast.expr) -> str:
+    """A condition as text; ``not`` would ask a tensor for its value."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return f"{DISPATCH}.invert({_test(test.operand)})"
+    return ast.unparse(test)
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"({', '.join(names)},)"
+
+
+def _message(statement: ast.Assert) -> str:
+    return "" if statement.msg is None else ast.unparse(statement.msg)
+
+
+def _returns(body: Sequence[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Return) and body[-1].value is not None
+
+
+def _returned(body: Sequence[ast.stmt]) -> list[str]:
+    last = body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    return [ast.unparse(one) for one in values if one is not None]
+
+
+def _names(top: ast.AST, context: type[ast.expr_context]) -> Iterable[ast.Name]:
+    return (
+        node for node in ast.walk(top) if isinstance(node, ast.Name)
+        and isinstance(node.ctx, context)
+    )  # fmt: skip
+
+
+def _assigned(body: Sequence[ast.stmt]) -> set[str]:
+    return {name.id for top in body for name in _names(top, ast.Store)}
+
+
+def _read(body: Sequence[ast.stmt]) -> set[str]:
+    found = {name.id for top in body for name in _names(top, ast.Load)}
+    changed = (
+        node.target for top in body for node in ast.walk(top) if isinstance(node, ast.AugAssign)
+    )
+    return found | {name.id for name in changed if isinstance(name, ast.Name)}
+
+
+def _obstacle(body: Sequence[ast.stmt]) -> str:
+    """Why a body cannot become a function, or ``""``."""
+    for top in body:
+        for node in ast.walk(top):
+            if type(node) in _STOPS:
+                return _STOPS[type(node)]
+            stored = isinstance(getattr(node, "ctx", None), ast.Store)
+            if stored and isinstance(node, ast.Attribute | ast.Subscript):
+                return f"it sets {ast.unparse(node)}"
+    return ""

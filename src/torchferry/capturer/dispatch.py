@@ -1,0 +1,111 @@
+"""What rewritten code calls: control flow of the graph where a tensor decides, else Python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torchferry.errors import CaptureError
+
+__all__ = ["check", "choose", "invert", "repeat", "runs_over", "scan_over", "stacked"]
+
+Names = tuple[Any, ...]
+
+
+def choose(test: Any, then: Callable[[], Names], other: Callable[[], Names]) -> Names:
+    """What ``if test:`` leaves in the names it sets: ``torch.cond`` where ``test`` is a tensor.
+
+    Raises:
+        CaptureError: a tensor decides what a name is that holds no tensor.
+    """
+    if not isinstance(test, torch.Tensor):
+        return then() if test else other()
+    result: Names = torch.cond(test.all(), _copied(then), _copied(other), ())
+    return result
+
+
+def repeat(test: Callable[..., Any], body: Callable[..., Names], names: Names) -> Names:
+    """What ``while test(*names): names = body(*names)`` leaves: a loop where a tensor decides."""
+    if not isinstance(test(*names), torch.Tensor):
+        while test(*names):
+            names = body(*names)
+        return names
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def goes_on(*carried: Any) -> torch.Tensor:
+        decided: torch.Tensor = test(*carried).all()
+        return decided
+
+    def step(*carried: Any) -> Names:
+        # The body may change what it is given in place, which a graph's loop may not.
+        return _tensors(body(*(one.clone() for one in carried)))
+
+    result: Names = while_loop(  # type: ignore[no-untyped-call]  # of torch
+        goes_on, step, _tensors(names)
+    )
+    return result
+
+
+def invert(test: Any) -> Any:
+    """``not test``, of a tensor a tensor."""
+    return torch.logical_not(test.all()) if isinstance(test, torch.Tensor) else not test
+
+
+def check(test: Any, failed: Callable[[], None]) -> None:
+    """``if test: failed()``, where ``failed`` raises; of a tensor, a check when the graph runs."""
+    if isinstance(test, torch.Tensor):
+        holds = torch.logical_not(test.all()).item()
+        torch._check(holds)  # type: ignore[no-untyped-call]  # of torch
+    elif test:
+        failed()
+
+
+def runs_over(count: Any, *sequences: Any) -> bool:
+    """Whether a loop runs over tensors and as often as a size says that is not known yet."""
+    symbolic = isinstance(count, torch.SymInt)
+    return symbolic and all(isinstance(one, torch.Tensor) for one in sequences)
+
+
+def scan_over(
+    body: Callable[..., tuple[Names, Names]], names: Names, sequences: tuple[torch.Tensor, ...]
+) -> tuple[Names, Names]:
+    """A loop over the first axis of some tensors.
+
+    Args:
+        body: takes the names and one slice of each tensor; gives the names and what is collected.
+        names: what is carried from step to step.
+        sequences: tensors of one length.
+
+    Returns:
+        the names after the last step, and what was collected, stacked along a first axis.
+    """
+    from torch._higher_order_ops.scan import scan
+
+    def step(carried: Names, now: Names) -> tuple[Names, Names]:
+        following, collected = body(*(one.clone() for one in carried), *now)
+        return _tensors(following), tuple(one.clone() for one in _tensors(collected))
+
+    carried, collected = scan(step, _tensors(names), sequences)
+    return tuple(carried), tuple(collected)
+
+
+def stacked(items: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What a loop collected, along a first axis."""
+    return torch.stack(list(items), 0)
+
+
+def _copied(branch: Callable[[], Names]) -> Callable[[], Names]:
+    # A branch may not return what it was given as it is.
+    return lambda: tuple(one.clone() for one in _tensors(branch()))
+
+
+def _tensors(names: Names) -> Names:
+    for one in names:
+        if not isinstance(one, torch.Tensor):
+            raise CaptureError(
+                f"a tensor decides what a name is that holds a {type(one).__name__}: "
+                "only tensors can come out of torch.cond and loops"
+            )
+    return names

@@ -1,0 +1,24 @@
+"""The patches torchferry keeps itself: one file a subject."""
+
+from __future__ import annotations
+
+from torchferry.capturer.patches import (
+    attention,
+    padding,
+    recurrent,
+    rope,
+    selective_scan,
+    sliding_window,
+)
+
+__all__ = ["PATCHES"]
+
+PATCHES = (
+    *recurrent.PATCHES,
+    *attention.PATCHES,
+    *rope.PATCHES,
+    *selective_scan.PATCHES,
+    *sliding_window.PATCHES,
+    *padding.PATCHES,
+)
+"""All of them, in the order they are applied."""

@@ -1,0 +1,62 @@
+"""Attention that is asked whether to be causal by a symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchferry.capturer.patch import Patch
+
+__all__ = ["PATCHES"]
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``is_causal``, which is the sixth argument."""
+    return args[5] if len(args) > 5 else kwargs.get("is_causal")
+
+
+def _is_symbolic(*args: Any, **kwargs: Any) -> bool:
+    return isinstance(_given(args, kwargs), torch.SymBool)
+
+
+def _decided(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+        """The same with ``is_causal`` as a bool: what that fixes shows as a fixed dimension."""
+        is_causal = bool(_given(args, kwargs))
+        if len(args) > 5:
+            return original(*args[:5], is_causal, *args[6:], **kwargs)
+        return original(*args, **{**kwargs, "is_causal": is_causal})
+
+    return scaled_dot_product_attention
+
+
+def _refuses_symbols() -> bool:
+    """Whether a comparison of sizes is refused as ``is_causal``."""
+
+    class Attention(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            longer = torch.ops.aten.sym_size.int(x, 1) > 1
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=longer)
+
+    try:
+        torch.export.export(
+            Attention(), (torch.zeros(2, 3, 4),), dynamic_shapes=({1: torch.export.Dim.AUTO},)
+        )
+    except TypeError:
+        return True
+    return False
+
+
+PATCHES = (
+    Patch(
+        subject="torch.nn.functional.scaled_dot_product_attention",
+        why="argument 'is_causal' must be bool, not SymBool, when a comparison of sizes is given",
+        link="https://github.com/huggingface/transformers/pull/46196",
+        replace=_decided,
+        acts=_is_symbolic,
+        probe=_refuses_symbols,
+    ),
+)
+"""The one."""

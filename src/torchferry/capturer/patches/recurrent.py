@@ -1,0 +1,75 @@
+"""LSTM, GRU and RNN over a sequence of any length.
+
+torch.export keeps ``aten.lstm.input`` as one node, yet asks its decomposition for the shapes of
+the results, and that runs a Python loop over time: the length becomes a constant. The shapes
+follow from the arguments, so the node stays whole and its length dynamic.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchferry.capturer.patch import Patch
+
+__all__ = ["PATCHES"]
+
+
+def _shapes_only(original: Callable[..., Any]) -> Callable[..., Any]:
+    def recurrent(data: Tensor, hx: Any, *settings: Any) -> tuple[Tensor, ...]:
+        """Shapes of the results; both layouts, batch or time first, have the features last."""
+        if type(data) in (Tensor, torch.nn.Parameter):  # real numbers are asked for
+            result: tuple[Tensor, ...] = original(data, hx, *settings)
+            return result
+        *_, bidirectional, _batch_first = settings
+        states = hx if isinstance(hx, list | tuple) else (hx,)
+        features = states[0].shape[-1] * (2 if bidirectional else 1)
+        output = data.new_empty((*data.shape[:-1], features))
+        return output, *(torch.empty_like(state) for state in states)
+
+    return recurrent
+
+
+def _fixes_length(make: Callable[[], torch.nn.Module]) -> bool:
+    """Whether torch.export makes the length a constant."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                make(), (torch.zeros(3, 2, 2),), dynamic_shapes=({0: torch.export.Dim.AUTO},)
+            )
+    finally:
+        logging.disable(level)
+    name = program.graph_signature.user_inputs[0]
+    node = next(node for node in program.graph.nodes if node.name == name)
+    return str(node.meta["val"].shape[0]).isdecimal()
+
+
+_RNN = torch.nn.RNN
+_ROWS: tuple[tuple[str, Callable[[], torch.nn.Module], str], ...] = (
+    ("lstm", partial(torch.nn.LSTM, 2, 2), "0fe9864f5df7"),
+    ("gru", partial(torch.nn.GRU, 2, 2), "3ff0136395c6"),
+    ("rnn_tanh", partial(_RNN, 2, 2, nonlinearity="tanh"), "0242b4a92f3c"),
+    ("rnn_relu", partial(_RNN, 2, 2, nonlinearity="relu"), "3435c01b3a39"),
+)
+
+PATCHES = tuple(
+    Patch(
+        subject=f"torch.ops.aten.{name}.input",
+        why="the sequence length becomes a constant: a loop over time computes the fake results",
+        link="https://github.com/pytorch/pytorch/issues/191855",
+        replace=_shapes_only,
+        fingerprints=(digits,),
+        probe=partial(_fixes_length, make),
+    )
+    for name, make, digits in _ROWS
+)
+"""One an operator."""

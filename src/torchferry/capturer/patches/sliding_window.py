@@ -1,0 +1,85 @@
+"""Caches that keep a window of tokens, whose masks reckon from how many there have been.
+
+The count is a Python int of the layer: a trace makes it a constant, or takes it for the length of
+what is kept, which is wrong once the window is full. `count_by_mask` has it from the attention
+mask, which is as long as all tokens together; the patch computes with it without a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from torchferry.capturer.patch import Patch
+
+__all__ = ["PATCHES", "count_by_mask", "sliding_layers"]
+
+_CACHES = ("past_key_values", "cache")
+_QUERIES = ("input_ids", "inputs_embeds", "decoder_input_ids")
+
+
+def sliding_layers(kwargs: Mapping[str, Any]) -> list[Any]:
+    """The layers with a window, and something in it, of the cache among some arguments."""
+    cache = next((kwargs[name] for name in _CACHES if kwargs.get(name) is not None), None)
+    cache = getattr(cache, "self_attention_cache", cache)
+    return [
+        layer
+        for layer in getattr(cache, "layers", ())
+        if hasattr(layer, "sliding_window")
+        and not isinstance(getattr(layer, "cumulative_length", None), torch.Tensor)
+        and getattr(layer, "keys", None) is not None
+    ]
+
+
+def count_by_mask(kwargs: Mapping[str, Any]) -> bool:
+    """Let layers with a window count the tokens by the mask: its length less the queries'.
+
+    Args:
+        kwargs: named arguments of a decoder's ``forward``; the layers of their cache change.
+
+    Returns:
+        whether there are such layers and a mask of shape (batch, all tokens).
+    """
+    layers = sliding_layers(kwargs)
+    mask = kwargs.get("attention_mask")
+    queries = next((kwargs[name] for name in _QUERIES if kwargs.get(name) is not None), None)
+    if not layers or not isinstance(mask, torch.Tensor) or mask.ndim != 2 or queries is None:
+        return False
+    for layer in layers:
+        layer.cumulative_length = mask.shape[1] - queries.shape[1]
+    return True
+
+
+def _kept(layer: Any) -> Any:
+    keys = layer.keys
+    return keys.shape[-2] if isinstance(keys, torch.Tensor) and keys.ndim > 1 else 0
+
+
+def _counts_otherwise(self: Any, *_: Any, **__: Any) -> bool:
+    """Whether the count is more than what is kept, as far as a trace knows."""
+    return not statically_known_true(self.cumulative_length == _kept(self))
+
+
+def _branchless(_: Callable[..., Any]) -> Callable[..., Any]:
+    def get_mask_sizes(self: Any, query_length: int) -> tuple[Any, Any]:
+        """Length and offset of keys: what is kept and the queries, from where that begins."""
+        return _kept(self) + query_length, self.cumulative_length - _kept(self)
+
+    return get_mask_sizes
+
+
+PATCHES = (
+    Patch(
+        subject="transformers.cache_utils.DynamicSlidingWindowLayer.get_mask_sizes",
+        why="an if on whether the window is full makes the graph right for one side of it",
+        link="https://github.com/huggingface/transformers/pull/49542",
+        replace=_branchless,
+        silent=True,
+        acts=_counts_otherwise,
+        fingerprints=("ac86092c14a3",),
+    ),
+)
+"""The one."""

@@ -1,0 +1,256 @@
+"""Patches in force while a model is exported: applied, counted, and taken back."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchferry.capturer.huggingface import borrowed_patches
+from torchferry.capturer.patch import Attribute, Patch, Place
+from torchferry.capturer.patches import PATCHES
+from torchferry.errors import UsageError
+
+__all__ = [
+    "Applied",
+    "PatchRow",
+    "Patching",
+    "apply_patches",
+    "bypass_export_some_errors",
+    "patch_rows",
+    "torch_export_patches",
+]
+
+_log = logging.getLogger("torchferry")
+_MARK = "__torchferry_patch__"
+
+# How often each patch was hit in this process.
+_HITS: dict[Patch, int] = {}
+
+
+@dataclass(eq=False)  # counted one by one
+class Applied:
+    """A patch in force.
+
+    Attributes:
+        patch: what was replaced by what.
+        hits: how often the replacement was called.
+    """
+
+    patch: Patch
+    hits: int = 0
+
+
+@dataclass
+class Patching:
+    """What a block of `torch_export_patches` did.
+
+    Attributes:
+        applied: patches that are needed here, in the order they were applied.
+        left_out: ``(subject, why)`` of the others.
+    """
+
+    applied: list[Applied] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def hit(self) -> tuple[str, ...]:
+        """Subjects of the patches whose code was really called."""
+        return tuple(one.patch.subject for one in self.applied if one.hits)
+
+
+@dataclass(frozen=True)
+class PatchRow:
+    """A patch as ``torchferry inspect patches`` shows it.
+
+    Attributes:
+        subject: what it replaces.
+        why: what goes wrong without it.
+        link: upstream's issue, pull request or documentation.
+        state: ``needed``, ``retired``, ``hit``, or why it does not fit.
+        hits: how often it was called in this process.
+        diff: a unified diff of the source; empty where the code is not imported.
+    """
+
+    subject: str
+    why: str
+    link: str
+    state: str
+    hits: int
+    diff: str
+
+
+@contextmanager
+def torch_export_patches(
+    patch_torch: bool = True,
+    patch_transformers: bool = True,
+    patch_sympy: bool = True,
+    custom_patches: Sequence[Patch | type[Any]] = (),
+    verbose: int = 0,
+) -> Iterator[Patching]:
+    """Replace what torch.export cannot trace, while the block runs.
+
+    Only patches are applied that are for the installed versions, whose code is imported, and
+    that upstream still needs. Each is checked after it is applied; everything is as before
+    afterwards, also when the block raises. A patch that is in force already, as in nested
+    blocks, stays, and both count its hits.
+
+    Args:
+        patch_torch: apply those of PyTorch.
+        patch_transformers: apply those of transformers, and those its own exporter keeps.
+        patch_sympy: apply those of sympy. None is needed with sympy 1.13 and later.
+        custom_patches: further ones: `Patch` objects, or classes that have the replacements as
+            methods, their names in ``_PATCHES_`` and the class to patch in ``_PATCHED_CLASS_``.
+        verbose: log what is applied (1) and also what is left out (2), at level INFO.
+
+    Yields:
+        What was applied; ``.hit`` grows while the block runs.
+
+    Raises:
+        UsageError: an entry of ``custom_patches`` is no patch, or fits nothing.
+
+    >>> with torch_export_patches() as patching:
+    ...     _ = torch.export.export(torch.nn.ReLU(), (torch.zeros(2),))
+    >>> patching.hit
+    ()
+    """
+    wanted = {"torch": patch_torch, "transformers": patch_transformers, "sympy": patch_sympy}
+    patches = [p for p in (*PATCHES, *borrowed_patches()) if wanted.get(p.library, True)]
+    custom = [one for given in custom_patches for one in _as_patches(given)]
+    for one in custom:
+        reason = one.misfit()
+        if reason is not None:
+            raise UsageError(f"custom patch {one.subject}: {reason}")
+    with apply_patches((*patches, *custom)) as patching:
+        if verbose:
+            _tell(patching, verbose)
+        yield patching
+    if verbose:
+        _log.info("patches hit: %s", ", ".join(patching.hit) or "none")
+
+
+@contextmanager
+def apply_patches(patches: Sequence[Patch]) -> Iterator[Patching]:
+    """Apply those of some patches that fit and are needed, while the block runs.
+
+    Args:
+        patches: in the order they are applied; the last one of a function is the outermost.
+    """
+    patching = Patching()
+    with ExitStack() as stack:
+        for patch in patches:
+            reason = patch.misfit() or (None if patch.needed() else "retired: not needed any more")
+            if reason is not None:
+                patching.left_out.append((patch.subject, reason))
+                continue
+            applied = Applied(patch)
+            patching.applied.append(applied)
+            for place in patch.find():
+                stack.enter_context(_in_force(applied, place))
+        yield patching
+
+
+bypass_export_some_errors = torch_export_patches
+"""The older name of `torch_export_patches`."""
+
+
+def patch_rows() -> list[PatchRow]:
+    """Every patch there is, with its state for what is installed and imported."""
+    rows = []
+    for patch in (*PATCHES, *borrowed_patches()):
+        hits = _HITS.get(patch, 0)
+        state = patch.misfit() or ("needed" if patch.needed() else "retired")
+        state = "hit" if hits else state
+        rows.append(PatchRow(patch.subject, patch.why, patch.link, state, hits, patch.diff()))
+    return rows
+
+
+@contextmanager
+def _in_force(applied: Applied, place: Place) -> Iterator[None]:
+    found = place.read()
+    listeners = getattr(found, _MARK, {}).get(applied.patch)
+    if listeners is not None:  # an outer block has applied it
+        listeners.append(applied)
+        try:
+            yield
+        finally:
+            listeners.remove(applied)
+        return
+    listeners = [applied]
+    counted = _counted(applied.patch, found, listeners)
+    undo = place.write(counted)
+    try:
+        if place.read() is not counted:
+            raise UsageError(f"patch {applied.patch.subject}: it cannot be replaced here")
+        yield
+        if place.read() is not counted:
+            _log.warning("%s was replaced again by other code", applied.patch.subject)
+    finally:
+        undo()
+
+
+def _counted(
+    patch: Patch, found: Callable[..., Any], listeners: list[Applied]
+) -> Callable[..., Any]:
+    replacement = patch.replace(found)
+
+    # Dynamo calls it for real while it traces, so that strict export counts too.
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # of torch
+    def count() -> None:
+        _HITS[patch] = _HITS.get(patch, 0) + 1
+        for one in listeners:
+            one.hits += 1
+
+    @functools.wraps(found)
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        if patch.acts is not None and not patch.acts(*args, **kwargs):
+            return found(*args, **kwargs)
+        count()
+        return replacement(*args, **kwargs)
+
+    marks = {**getattr(found, _MARK, {}), patch: listeners}
+    setattr(patched, _MARK, marks)
+    original = getattr(found, "__torchferry_original__", found)
+    patched.__torchferry_original__ = original  # type: ignore[attr-defined]  # read by Patch
+    return patched
+
+
+def _as_patches(given: Patch | type[Any]) -> list[Patch]:
+    if isinstance(given, Patch):
+        return [given]
+    names = getattr(given, "_PATCHES_", None)
+    cls = getattr(given, "_PATCHED_CLASS_", None)
+    if not isinstance(given, type) or not names or not isinstance(cls, type):
+        raise UsageError(
+            f"custom_patches: {given!r} is no torchferry.capturer.Patch and no class with "
+            "_PATCHES_ (names of methods) and _PATCHED_CLASS_ (the class they replace those of)"
+        )
+    absent = [name for name in names if not hasattr(given, name) or not hasattr(cls, name)]
+    if absent:
+        raise UsageError(
+            f"custom_patches: {given.__qualname__} names {', '.join(absent)}, which it or "
+            f"{cls.__qualname__} does not have"
+        )
+    return [_method_patch(given, cls, name) for name in names]
+
+
+def _method_patch(given: type[Any], cls: type[Any], name: str) -> Patch:
+    return Patch(
+        subject=f"{cls.__module__}.{cls.__qualname__}.{name}",
+        why=(given.__doc__ or f"given as {given.__qualname__}").strip().splitlines()[0],
+        link="",
+        replace=lambda _: getattr(given, name),
+        places=lambda: [Attribute(cls, name)],
+    )
+
+
+def _tell(patching: Patching, verbose: int) -> None:
+    for one in patching.applied:
+        _log.info("patch %s: %s", one.patch.subject, one.patch.why)
+    for subject, reason in patching.left_out if verbose > 1 else ():
+        _log.info("no patch of %s: %s", subject, reason)

@@ -1,0 +1,101 @@
+"""What a capture gives: the program, and how it was got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.capturer.fixed import Fixed
+from torchferry.capturer.state import Change
+from torchferry.dims import Dim
+from torchferry.observer import Observation
+from torchferry.observer.naming import unaliased
+from torchferry.observer.tree import program_inputs
+
+__all__ = ["Attempt", "Captured"]
+
+_UNLIMITED = 2**31  # a bound as large as this is none
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One strategy of torch.export and what came of it.
+
+    Attributes:
+        strategy: what was tried.
+        error: why it failed; ``None`` when it worked.
+        patches: subjects of the patches that were hit.
+    """
+
+    strategy: str
+    error: str | None
+    patches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Captured:
+    """An exported program and how it was got.
+
+    Attributes:
+        program: the ``ExportedProgram``.
+        dynamic_shapes: what was given to torch.export.
+        attempts: every strategy tried, in order.
+        fixed: dimensions that are constants in the program though they had to be dynamic.
+        patches: subjects of the patches the program was made with, those that were hit.
+        registered: classes that were registered with PyTorch's pytrees for it, by name.
+        changed: attributes of modules that ``forward`` changes; the program keeps the first value.
+        rewritten: a unified diff of the methods that were rewritten; ``""`` when none was.
+    """
+
+    program: ExportedProgram
+    dynamic_shapes: Any
+    attempts: tuple[Attempt, ...]
+    fixed: tuple[Fixed, ...] = ()
+    patches: tuple[str, ...] = ()
+    registered: tuple[str, ...] = ()
+    changed: tuple[Change, ...] = ()
+    rewritten: str = ""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each dimension that the program takes at one size only, by name."""
+        return {f.name: f.size for f in self.fixed if isinstance(f.size, int)}
+
+    def save(self, path: Path) -> None:
+        """Write the program as a ``.pt2`` file: beside its name first, so that it appears whole.
+
+        Args:
+            path: where to; an older file there is replaced.
+        """
+        partial = path.with_name(f".{path.stem}.partial.pt2")
+        try:
+            torch.export.save(self.program, partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def bounds(self, seen: Observation) -> dict[str, tuple[int, int | None]]:
+        """The least and largest size the program was traced for, by name of the dimension.
+
+        A branch on a size (``if x.shape[0] > 20``) narrows them; outside of them the program
+        computes something else than the model.
+        """
+        found: dict[str, tuple[int, int | None]] = {}
+        ranges = {str(symbol): r for symbol, r in self.program.range_constraints.items()}
+        nodes = {unaliased(path): node for path, node in program_inputs(self.program)}
+        for argument in seen.arguments:
+            node = nodes.get(unaliased(argument.path))
+            if node is None:
+                continue
+            for axis in argument.axes:
+                symbol = str(node.meta["val"].shape[axis.index])
+                name = axis.size.name if isinstance(axis.size, Dim) else None
+                if name is not None and symbol in ranges:
+                    upper = ranges[symbol].upper
+                    high = int(upper) if upper.is_Integer and upper < _UNLIMITED else None
+                    found[name] = (int(ranges[symbol].lower), high)
+        return found

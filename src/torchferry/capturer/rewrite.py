@@ -1,0 +1,140 @@
+"""Control flow on tensors, rewritten in the methods of a model while it is exported."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import logging
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from torchferry.capturer import dispatch
+from torchferry.capturer.control_flow import DISPATCH, Rewriter
+from torchferry.capturer.patch import Attribute
+
+__all__ = ["Rewriting", "rewritten"]
+
+_log = logging.getLogger("torchferry")
+
+
+class Rewriting:
+    """What was rewritten.
+
+    Attributes:
+        diff: of every changed method, a unified diff of its source as Python prints it.
+        refused: ``file:line: code: reason`` of the constructs that were left as they are.
+    """
+
+    def __init__(self) -> None:
+        self.diff = ""
+        self.refused: list[str] = []
+
+    def __str__(self) -> str:
+        return self.diff
+
+
+@contextmanager
+def rewritten(
+    model: torch.nn.Module, methods: Sequence[str] = ("forward",)
+) -> Iterator[Rewriting]:
+    """Rewrite ifs, loops and checks in a model's methods, while the block runs.
+
+    ``if``, ``while``, ``for t in range(x.shape[1])`` and ``if ...: raise`` (``assert`` too)
+    become calls that decide when they run: what a tensor decides goes to ``torch.cond``,
+    ``while_loop``, ``scan`` and ``torch._check``; what Python can decide is done as before. Only
+    methods of the model's own classes are rewritten, not those of torch.
+
+    Left alone, and listed in ``refused``: constructs that break, return on one side, or set
+    attributes or items; ifs that set a name on one side only; loops that use their counter for
+    more than ``x[:, t]``.
+
+    Args:
+        model: any module.
+        methods: names of the methods of it and of its submodules.
+
+    Yields:
+        what was rewritten.
+
+    >>> class Step(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x
+    >>> with rewritten(Step()) as rewriting:
+    ...     rewriting.diff
+    ''
+    """
+    rewriting = Rewriting()
+    classes = dict.fromkeys(type(module) for module in model.modules())
+    with ExitStack() as stack:
+        for cls in classes:
+            for name in methods:
+                function = vars(cls).get(name)
+                if isinstance(function, types.FunctionType) and not _is_torch(cls):
+                    new = _rewritten(function, rewriting)
+                    if new is not None:
+                        stack.callback(Attribute(cls, name).write(new))
+        for line in rewriting.refused:
+            _log.debug("not rewritten: %s", line)
+        yield rewriting
+
+
+def _is_torch(cls: type[Any]) -> bool:
+    return cls.__module__.partition(".")[0] == "torch"
+
+
+def _rewritten(function: types.FunctionType, rewriting: Rewriting) -> Callable[..., Any] | None:
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return None
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef) or hasattr(function, "__wrapped__"):
+        return None
+    ast.increment_lineno(tree, first - 1)
+    definition.decorator_list = []
+    before = ast.unparse(definition)
+    rewriter = Rewriter(definition)
+    rewriter.rewrite()
+    place = function.__code__.co_filename
+    rewriting.refused += [f"{place}:{at}: {code}: {why}" for at, code, why in rewriter.refused]
+    if not rewriter.count:
+        return None
+    title = f"{function.__module__}.{function.__qualname__}"
+    rewriting.diff += "\n".join(
+        difflib.unified_diff(
+            before.splitlines(), ast.unparse(definition).splitlines(), title,
+            f"{title}, rewritten", lineterm="",
+        )
+    ) + "\n"  # fmt: skip
+    return _compiled(function, tree)
+
+
+def _compiled(function: types.FunctionType, tree: ast.Module) -> types.FunctionType:
+    """The function of a changed tree, with the globals and the closure of the original."""
+    free = function.__code__.co_freevars
+    module = ast.parse(f"def _outer({', '.join((*free, DISPATCH))}):\n    pass")
+    vars(module.body[0])["body"] = list(tree.body)
+    ast.fix_missing_locations(module)
+    code = compile(module, function.__code__.co_filename, "exec")
+    (outer_code,) = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    (inner,) = (c for c in outer_code.co_consts if isinstance(c, types.CodeType)
+                and c.co_name == function.__name__)  # fmt: skip
+    cells = dict(zip(free, function.__closure__ or (), strict=True))
+    cells[DISPATCH] = types.CellType(dispatch)
+    made = types.FunctionType(
+        inner,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells[name] for name in inner.co_freevars),
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__, made.__doc__ = function.__qualname__, function.__doc__
+    made.__annotations__ = dict(function.__annotations__)
+    return made

@@ -1,0 +1,192 @@
+"""``torchferry capture``: torch.export alone, and what every strategy said."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchferry.errors import UsageError
+from torchferry.report.model import Cell, Report, Section, Source, Table
+
+if TYPE_CHECKING:
+    from torchferry.capturer import Captured
+    from torchferry.capturer.agreement import Agreement
+    from torchferry.observer import Observation
+
+__all__ = ["capture"]
+
+Row = tuple[Cell | str | int | float, ...]
+
+
+class _Dtype(StrEnum):
+    fp32 = "fp32"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+def capture(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="zoo:NAME, a folder or package.module:factory."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.pt2", help="Save the program.")
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:function",
+            help="A function that returns two or more sets of inputs: tuples, dicts or both.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
+    ] = None,
+    patch: Annotated[
+        bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
+    ] = True,
+    rewrite: Annotated[
+        bool, typer.Option(help="Rewrite ifs and loops on tensors first; the diff is shown.")
+    ] = False,
+) -> Report:
+    """Capture MODEL with torch.export and run the program at every size that was seen.
+
+    Shows each strategy with its reason, the dynamic dimensions with the sizes at which the
+    program computes what the model does, the patches that were used, and what was rewritten.
+    """
+    from torchferry import capturer
+    from torchferry.capturer.agreement import compare_calls
+    from torchferry.cli.progress import progress
+    from torchferry.exporter.steps import Steps
+    from torchferry.exporter.watch import run_source
+
+    if out is not None and (out.suffix != ".pt2" or not out.parent.is_dir()):
+        raise UsageError(f"--out {out}: give a file that ends in .pt2, in a folder that exists")
+    with progress() as begin:
+        steps = Steps(begin)
+        source, seen = run_source(model, inputs, dtype.value if dtype else None, steps)
+        if source.program is not None:
+            raise UsageError(f"{model} is captured already; torchferry export {model} goes on")
+        with steps.step("capture"):
+            made = capturer.capture(source.model, seen, patch=patch, rewrite=rewrite)
+        with steps.step("check"):
+            checks = compare_calls(made.program, seen)
+        if out is not None:
+            made.save(out)
+    return _report(model, made, seen, checks, out)
+
+
+def _report(
+    title: str,
+    made: Captured,
+    seen: Observation,
+    checks: tuple[Agreement, ...],
+    out: Path | None,
+) -> Report:
+    problems = [f"{one}; change that line so that it does not need the number"
+                for one in made.fixed]  # fmt: skip
+    problems += [f"{_sizes(one)}: {_told(one)}" for one in checks if not one.ok]
+    problems += [str(one) for one in made.changed]
+    names = seen.dynamic_names
+    kept = [name for name in names if name not in {one.name for one in made.fixed}]
+    verdict = f"captured; dynamic: {', '.join(kept) or 'nothing'}"
+    verdict += f"; the same as the model on {sum(c.ok for c in checks)} of {len(checks)} calls"
+    sections = [
+        Section("Attempts", (_attempts(made),)),
+        Section("Dimensions", (_dimensions(made, seen, checks),)),
+    ]
+    if made.patches:
+        sections.append(Section("Patches", (_patches(made),)))
+    if made.rewritten:
+        sections.append(Section("Rewritten", (Source("", made.rewritten),)))
+    steps = (f"torchferry export {title} -o OUT  exports and checks it",)
+    if out is not None:
+        steps = (f"torchferry export {out} -o OUT  converts what was saved",)
+    return Report(
+        f"capture {title}",
+        ok=not problems,
+        verdict=verdict,
+        sections=tuple(sections),
+        problems=tuple(problems),
+        next_steps=steps,
+        data=_data(made, seen, checks),
+    )
+
+
+def _attempts(made: Captured) -> Table:
+    rows: list[Row] = [
+        (
+            number,
+            one.strategy,
+            Cell("worked", "good") if one.error is None else Cell("failed", "bad"),
+            one.error or ", ".join(one.patches) or "",
+        )
+        for number, one in enumerate(made.attempts, 1)
+    ]
+    return Table(("", "strategy", "result", "reason, or patches that were hit"), tuple(rows))
+
+
+def _dimensions(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> Table:
+    bounds = made.bounds(seen)
+    fixed = {one.name: one for one in made.fixed}
+    rows: list[Row] = []
+    for name in seen.dynamic_names:
+        low, high = bounds.get(name, (0, None))
+        span = f"{low} to {'any' if high is None else high}"
+        good = sorted({one.sizes[name] for one in checks if one.ok and name in one.sizes})
+        state = Cell(str(fixed[name]), "bad") if name in fixed else Cell("dynamic", "good")
+        rows.append((name, state, span, ", ".join(map(str, good)) or "none"))
+    return Table(
+        ("dimension", "state", "traced for", "right at"),
+        tuple(rows),
+        note="traced for: the branches on sizes that the program follows; right at: sizes at "
+        "which it computed what the model computes",
+    )
+
+
+def _patches(made: Captured) -> Table:
+    from torchferry.capturer import patch_rows
+
+    rows = {row.subject: row for row in patch_rows() if row.subject in made.patches}
+    return Table(
+        ("patch", "why", "upstream"),
+        tuple((one.subject, one.why, one.link) for one in rows.values()),
+    )
+
+
+def _sizes(check: Agreement) -> str:
+    return ", ".join(f"{name} {size}" for name, size in check.sizes.items()) or "the call"
+
+
+def _told(check: Agreement) -> str:
+    if check.error is not None:
+        return f"the program does not run: {check.error[:200]}"
+    return f"the program differs from the model: {check.difference}"
+
+
+def _data(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> dict[str, Any]:
+    return {
+        "attempts": [
+            {"strategy": a.strategy, "error": a.error, "patches": list(a.patches)}
+            for a in made.attempts
+        ],
+        "dynamic": list(seen.dynamic_names),
+        "fixed": [
+            {"argument": f.argument, "axis": f.axis, "name": f.name, "size": str(f.size),
+             "line": f.line}
+            for f in made.fixed
+        ],
+        "checks": [
+            {"sizes": c.sizes, "ok": c.ok, "error": c.error,
+             "difference": None if c.difference is None else c.difference.abs}
+            for c in checks
+        ],
+        "patches": list(made.patches),
+        "registered": list(made.registered),
+        "changed": [{"name": c.name, "before": repr(c.before), "after": repr(c.after)}
+                    for c in made.changed],
+        "rewritten": made.rewritten,
+    }  # fmt: skip

@@ -1,0 +1,72 @@
+import ast
+import textwrap
+
+import pytest
+
+from torchferry.capturer.control_flow import DISPATCH, Rewriter
+
+
+def rewrite(body):
+    text = f"def f(x, y, flag):\n{textwrap.indent(textwrap.dedent(body), '    ')}"
+    function = ast.parse(text).body[0]
+    rewriter = Rewriter(function)
+    rewriter.rewrite()
+    return ast.unparse(function), rewriter
+
+
+@pytest.mark.parametrize(
+    ("body", "call"),
+    [
+        ("if x: y = 1\nreturn y", "choose"),
+        ("if x: z = 1\nelse: z = 2\nreturn z", "choose"),
+        ("if x: return 1\nreturn 2", "choose"),
+        ("if x: return 1, y\nelse: return 2, y", "choose"),
+        ("while x: x = x - 1\nreturn x", "repeat"),
+        ("if x: raise ValueError\nreturn y", "check"),
+        ("assert x\nreturn y", "check"),
+        ("if not x: y = 1\nreturn y", "invert"),
+        ("h = y\nfor t in range(y):\n    h = h + x[t]\nreturn h", "scan_over"),
+    ],
+)
+def test_constructs_become_calls(body, call):
+    text, rewriter = rewrite(body)
+    assert f"{DISPATCH}.{call}(" in text
+    assert (rewriter.count, rewriter.refused) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("if x: z = 1\nreturn z", "z is set on one side only"),
+        ("if x: y.a = 1\nreturn y", "it sets y.a"),
+        ("if x: y[0] = 1\nreturn y", "it sets y[0]"),
+        ("if x: print(y)\nreturn y", "it sets no name that is used afterwards"),
+        ("while x:\n    if y: break\nreturn x", "it breaks"),
+        ("while x:\n    x = 1\nelse:\n    y = 1\nreturn x", "it has an else"),
+        ("while x: z = 1\nreturn z", "z is not set before it"),
+        ("if x:\n    y = 1\n    raise ValueError\nreturn y", "it raises among other statements"),
+        ("if x: return 1\nreturn 2, 3", "its sides return unlike values"),
+        ("h = y\nfor t in range(y):\n    h = h + x[t] * t\nreturn h", "t does more than pick"),
+        ("for t in range(y):\n    z = x[t]\nreturn y", "it carries nothing along"),
+    ],
+)
+def test_what_is_refused_stays_as_it_was(body, reason):
+    text, rewriter = rewrite(body)
+    assert DISPATCH not in text
+    (refused,) = rewriter.refused
+    assert reason in refused[2]
+    assert refused[0] >= 2
+
+
+def test_loops_over_modules_are_no_concern():
+    body = "for layer in y:\n    x = layer(x)\nreturn x"
+    text, rewriter = rewrite(body)
+    assert DISPATCH not in text
+    assert rewriter.refused == []
+
+
+def test_lines_are_those_of_the_source():
+    function = ast.parse("def f(x):\n    y = 1\n    if x:\n        y = 2\n    return y").body[0]
+    Rewriter(function).rewrite()
+    lines = [statement.lineno for statement in function.body]
+    assert lines == [2, 3, 3, 3, 5]

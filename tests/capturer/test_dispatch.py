@@ -1,0 +1,70 @@
+import pytest
+import torch
+
+from torchferry.capturer.dispatch import (
+    check,
+    choose,
+    invert,
+    repeat,
+    runs_over,
+    scan_over,
+    stacked,
+)
+from torchferry.errors import CaptureError
+
+X = torch.tensor([1.0, 2.0])
+
+
+def test_python_decides_as_python():
+    assert choose([1], lambda: ("then",), lambda: ("else",)) == ("then",)
+    assert choose(0, lambda: ("then",), lambda: ("else",)) == ("else",)
+    assert repeat(lambda n: n < 5, lambda n: (n + 2,), (0,)) == (6,)
+    assert invert(0) is True
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_a_tensor_decides_with_cond(positive):
+    test = torch.tensor([positive])
+    (y,) = choose(test, lambda: (X + 1,), lambda: (X,))
+    assert y.tolist() == ([2, 3] if positive else [1, 2])
+    assert invert(test).item() is not positive
+
+
+def test_a_tensor_decides_how_often():
+    n, x = repeat(
+        lambda n, x: x.sum() < 20, lambda n, x: (n + 1, x * 2), (torch.tensor(0), X.clone())
+    )
+    assert (n.item(), x.tolist()) == (3, [8, 16])
+
+
+def test_a_name_without_a_tensor_is_refused():
+    with pytest.raises(CaptureError, match="holds a int"):
+        repeat(lambda n, x: x.sum() < 20, lambda n, x: (n + 1, x * 2), (0, X))
+
+
+def test_checks():
+    def fail():
+        raise KeyError("it")
+
+    check(False, fail)
+    check(torch.tensor(False), fail)
+    with pytest.raises(KeyError):
+        check(True, fail)
+    with pytest.raises(RuntimeError):
+        check(torch.tensor(True), fail)
+
+
+def test_a_scan_over_two_tensors():
+    (h,), (ys,) = scan_over(
+        lambda h, a, b: ((h + a * b,), (h,)),
+        (torch.zeros(2),),
+        (torch.ones(3, 2), torch.ones(3, 2)),
+    )
+    assert h.tolist() == [3, 3]
+    assert ys.tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert stacked([X, X]).shape == (2, 2)
+
+
+def test_a_known_number_of_steps_is_python_s():
+    assert not runs_over(3, X)
+    assert not runs_over(3, [X])

@@ -1,0 +1,32 @@
+from dataclasses import dataclass
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchferry.capturer.registering import register_containers
+
+
+@dataclass
+class Inner:
+    x: torch.Tensor
+
+
+@dataclass
+class Outer:
+    inner: Inner
+    scale: float = 1.0
+
+
+def test_classes_within_one_another_are_registered_once():
+    value = {"a": [Outer(Inner(torch.ones(2)))]}
+    names = register_containers(value)
+    assert names == (f"{__name__}:Outer", f"{__name__}:Inner")
+    leaves, spec = pytree.tree_flatten(value)
+    assert len(leaves) == 2
+    assert pytree.tree_unflatten(leaves, spec)["a"][0].scale == 1.0
+    assert register_containers(value) == ()
+
+
+def test_what_pytorch_knows_is_not_registered():
+    assert register_containers(({"x": torch.ones(1)}, [1, (None, "text")])) == ()
+    assert register_containers(torch.ones(1)) == ()

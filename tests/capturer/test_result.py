@@ -1,0 +1,31 @@
+import torch
+
+from torchferry.capturer import Attempt, Captured, Fixed, capture
+from torchferry.observer import Observation
+
+
+def test_sizes_are_those_of_constants_only():
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    fixed = (Fixed("x", 0, "a", 3, None), Fixed("x", 1, "b", "a", None))
+    found = Captured(program, {}, (Attempt("one", None),), fixed)
+    assert found.sizes == {"a": 3}
+    assert found.patches == found.registered == found.changed == ()
+
+
+def test_bounds_are_those_of_the_branches():
+    class Narrows(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if x.shape[0] < 30 else x - 1
+
+    model = Narrows()
+    seen = Observation.from_inputs(model, [((torch.randn(n, 2),), {}) for n in (4, 6)])
+    assert capture(model, seen).bounds(seen) == {"batch_size": (0, 29)}
+
+
+def test_a_program_is_saved_whole(tmp_path):
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    path = tmp_path / "relu.pt2"
+    path.write_text("older")
+    Captured(program, {}, ()).save(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert torch.export.load(path).module()(-torch.ones(2)).tolist() == [0, 0]

@@ -1,0 +1,152 @@
+import pytest
+import torch
+
+from torchferry.capturer import rewritten
+from torchferry.capturer.control_flow import DISPATCH
+
+
+class Chooses(torch.nn.Module):
+    def __init__(self, double=True):
+        super().__init__()
+        self.double = double
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        if self.double:
+            x = x * 2
+        if x.sum() > 0:
+            step = x + 1
+            y = self.linear(step)
+        elif not x.sum() > -1:
+            y = x + 5
+        else:
+            y = x - 1
+        assert x.min() > -100, "small"
+        return y
+
+
+class Returns(torch.nn.Module):
+    def forward(self, x, y):
+        if x.sum() > 0:
+            return x + 1, y
+        w = x * y
+        return w, y - 1
+
+
+class Halves(torch.nn.Module):
+    def forward(self, x):
+        n = torch.zeros((), dtype=torch.int64)
+        while x.abs().sum() > 1:
+            x = x / 2
+            n += 1
+        return x, n
+
+
+class Steps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x, m):
+        h = torch.zeros_like(x[:, 0])
+        ys = []
+        for t in range(x.shape[1]):
+            u = self.linear(x[:, t])
+            h = torch.tanh(u + h) + m[t]
+            ys.append(h)
+        return torch.stack(ys, dim=1), h
+
+
+class Keeps(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            self.seen = 1
+        while x.sum() > 1:
+            break
+        for layer in [torch.relu]:
+            x = layer(x)
+        return x
+
+
+SETS = {
+    Chooses: [(torch.full((n, 3), v),) for n, v in ((2, 1.0), (4, -1.0), (3, -0.01))],
+    Returns: [(torch.ones(2), torch.rand(2)), (-torch.ones(4), torch.rand(4))],
+    Halves: [(torch.rand(2),), (torch.rand(9) * 50,), (torch.zeros(3),)],
+    Steps: [(torch.randn(b, t, 3), torch.rand(t)) for b, t in ((2, 4), (3, 7), (1, 1))],
+}
+
+
+@pytest.mark.parametrize("make", SETS, ids=lambda make: make.__name__)
+def test_what_is_rewritten_is_captured_and_right(make, captured):
+    torch.manual_seed(0)
+    found = captured(make(), SETS[make], rewrite=True)
+    assert f"{make.__name__}.forward, rewritten" in found.rewritten
+
+
+@pytest.mark.parametrize("make", SETS, ids=lambda make: make.__name__)
+def test_eager_computes_the_same_within_the_block_and_the_class_is_as_before(make):
+    model, before = make(), make.forward
+    wants = [model(*one) for one in SETS[make]]
+    with torch.no_grad(), rewritten(model) as rewriting:
+        for one, want in zip(SETS[make], wants, strict=True):
+            torch.testing.assert_close(model(*one), want)
+    assert make.forward is before
+    assert rewriting.refused == []
+
+
+def test_a_flag_of_python_stays_one():
+    model = Chooses(double=False)
+    x = torch.ones(2, 3)
+    want = model(x)
+    with rewritten(model):
+        torch.testing.assert_close(model(x), want)
+
+
+def test_a_check_still_raises_its_own_error():
+    class Checks(torch.nn.Module):
+        def forward(self, x):
+            if x.shape[0] > 2:
+                raise KeyError("rows")
+            return x
+
+    with rewritten(Checks()) as rewriting, pytest.raises(KeyError, match="rows"):
+        Checks()(torch.ones(3))
+    assert "raise KeyError" in str(rewriting)
+
+
+def test_what_is_left_alone_and_why():
+    with rewritten(Keeps()) as rewriting:
+        assert Keeps()(torch.ones(1)).tolist() == [1]
+    assert rewriting.diff == ""
+    (one, other) = rewriting.refused
+    assert one.startswith(f"{__file__}:")
+    assert "if x.sum() > 0:" in one
+    assert one.endswith("it sets self.seen")
+    assert other.endswith("it breaks")
+
+
+def test_closures_defaults_and_super():
+    outer = 3
+
+    class Parent(torch.nn.Module):
+        def forward(self, x):
+            return x + outer
+
+    class Child(Parent):
+        def forward(self, x, *, scale=2.0):
+            y = super().forward(x)
+            if y.sum() > 0:
+                y = y * scale
+            return y + outer
+
+    with rewritten(Child()) as rewriting:
+        assert Child()(torch.ones(2)).tolist() == [11, 11]
+        assert Child()(torch.ones(2), scale=1.0).tolist() == [7, 7]
+    assert DISPATCH in rewriting.diff
+
+
+def test_it_is_undone_after_an_error():
+    before = Halves.forward
+    with pytest.raises(ZeroDivisionError), rewritten(Halves()):
+        raise ZeroDivisionError
+    assert Halves.forward is before
