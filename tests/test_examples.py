@@ -160,3 +160,21 @@ def test_export_tiny_llm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [path.name for path in EXAMPLES.glob("*.py")])
 def test_an_example_says_how_it_is_run(name: str) -> None:
     assert f"python examples/{name}" in (EXAMPLES / name).read_text("utf-8")
+
+
+def test_diagnose_piece_by_piece(tmp_path: Path) -> None:
+    printed = run("diagnose_piece_by_piece.py", tmp_path)
+    expected = [
+        ">>> __main__: Model",
+        "  DS=(({0: DimHint(DYNAMIC)},), {'mask': {0: DimHint(DYNAMIC)}})",
+        "  < (T1s2x3,)",
+        "<<<",
+        "__main__       Model    FAIL -- step=EXPORT, reason='because of block.flip'",
+        "......linear   Linear   <OK-2i-0>",
+        "__main__       Model    OK_CHILDC -- ExportedProgram",
+        "..head         Linear   OK -- ExportedProgram",
+        "status: OK_CHILDC - because of block.flip",
+    ]
+    assert in_order(printed, expected) == ""
+    assert "diag_lib.C_Model_block_flip" in printed
+    assert "`if x.sum() > 0:`. A value of a tensor decides" in printed

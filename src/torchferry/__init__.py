@@ -16,6 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchferry.capturer import bypass_export_some_errors, capture, torch_export_patches
     from torchferry.converter import convert, lowers
+    from torchferry.diagnoser import (
+        CustomOpStrategy,
+        ModelDiagnoseOutput,
+        StatusExport,
+        StatusExportCode,
+        diagnose,
+        trace_execution_piece_by_piece,
+        trace_forward_execution,
+    )
     from torchferry.dumper import (
         create_input_tensors_from_onnx_model,
         create_onnx_model_from_input_tensors,
@@ -61,6 +70,15 @@ __version__ = "0.1.0"
 _ROOMS = {
     "capturer": ("bypass_export_some_errors", "capture", "torch_export_patches"),
     "converter": ("convert", "lowers"),
+    "diagnoser": (
+        "CustomOpStrategy",
+        "ModelDiagnoseOutput",
+        "StatusExport",
+        "StatusExportCode",
+        "diagnose",
+        "trace_execution_piece_by_piece",
+        "trace_forward_execution",
+    ),
     "dumper": ("create_input_tensors_from_onnx_model", "create_onnx_model_from_input_tensors"),
     "errors": (
         "CaptureError",
@@ -103,13 +121,17 @@ _HOME = {name: f"torchferry.{room}" for room, names in _ROOMS.items() for name i
 __all__ = [
     "CaptureError",
     "ConversionError",
+    "CustomOpStrategy",
     "FerryError",
     "LoweringFailed",
     "MissingLowering",
+    "ModelDiagnoseOutput",
     "ModelInputs",
     "Observation",
     "OnnxProgram",
     "RunError",
+    "StatusExport",
+    "StatusExportCode",
     "UsageError",
     "bypass_export_some_errors",
     "cache_tensors",
@@ -117,6 +139,7 @@ __all__ = [
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
+    "diagnose",
     "draw_svg",
     "dummy_llm",
     "export",
@@ -141,6 +164,8 @@ __all__ = [
     "string_type",
     "to_onnx",
     "torch_export_patches",
+    "trace_execution_piece_by_piece",
+    "trace_forward_execution",
     "use_dyn_not_str",
     "use_str_not_dyn",
 ]

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from torchferry.cli.commands.capture import capture
+from torchferry.cli.commands.diagnose import diagnose
 from torchferry.cli.commands.dump import dump
 from torchferry.cli.commands.export import export
 from torchferry.cli.commands.inspect import inspect as inspect_file
@@ -140,6 +141,7 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
 
 for _name, _command in (
     ("capture", capture),
+    ("diagnose", diagnose),
     ("export", export),
     ("dump", dump),
     ("observe", observe),

@@ -1,0 +1,130 @@
+"""What an exception says of the user's code: why, at which line, and what to do about it."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchferry.capturer.watch import line_of_error
+from torchferry.errors import CaptureError
+
+__all__ = ["Reason", "advice_for", "explain", "with_code"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an export failed.
+
+    Attributes:
+        text: what was said first, without torch's remarks.
+        line: the user's ``file:line: code``, where it is known.
+        advice: what to do.
+    """
+
+    text: str
+    line: str | None
+    advice: str
+
+
+_DATA_DEPENDENT = """a value of a tensor decides what the code does: write it with torch.where or
+    torch.cond, state what holds of it with torch._check, or leave out .item() and prints of it;
+    torchferry.capture(..., rewrite=True) rewrites simple ifs and loops"""
+_UNBACKED = """a size depends on values: state its bounds with torch._check(n >= 0) and
+    torch._check(n < m)"""
+_FIXED = """a size became a constant: take it from x.shape where it is used, and do not pass it
+    through int(), range(), math or numpy"""
+_NO_FAKE = """torch.export needs to know what the operator returns: register it with
+    torch.library.register_fake"""
+_NO_ONNX = """the operator has no ONNX form: write that line with others, or teach the converter
+    one"""
+_WRITES = """the code writes into what it was given: return a new tensor instead (x = x + 1,
+    torch.where, index_put)"""
+_NOT_FOLLOWED = """the tracer does not follow this call: keep it out of forward, or make it an
+    operator with torch.library.custom_op"""
+_OTHERWISE = "change that line, or give inputs that do not reach it"
+
+# What torch and torchferry say, and what helps; the first that is found counts.
+_ADVICE = {
+    r"data-dependent|DataDependent|_local_scalar_dense|\.item\(\)|Eq\(u\d": _DATA_DEPENDENT,
+    r"unbacked|\bu\d+\b": _UNBACKED,
+    r"Constraints violated|specialized|fixed to|tied to|inferred ranges|static shape": _FIXED,
+    r"UnsupportedOperator|no fake impl|fake implementation|meta.*kernel|Meta.*backend": _NO_FAKE,
+    r"no ONNX (\w+)|MissingLowering|Unsupported.*[Oo]perator|to ONNX opset version": _NO_ONNX,
+    r"mutat|writes to|in-?place|is a view": _WRITES,
+    r"graph break|torch\._dynamo|skip function|unsupported": _NOT_FOLLOWED,
+}
+
+
+def advice_for(text: str) -> str:
+    """What to do about a reason.
+
+    >>> advice_for("Constraints violated (batch)!").split(":")[0]
+    'a size became a constant'
+    """
+    found = (advice for pattern, advice in _ADVICE.items() if re.search(pattern, text))
+    return " ".join(next(found, _OTHERWISE).split())
+
+
+def explain(error: BaseException) -> Reason:
+    """Read the reason off an exception, and off those it came from.
+
+    >>> explain(ValueError("no such thing")).text
+    'no such thing'
+    """
+    chain = list(_chain(error))
+    root = chain[1] if isinstance(error, CaptureError) and len(chain) > 1 else error
+    text = _first_line(root)
+    line = next((line for line in map(_line_of, chain) if line), None) or _quoted_line(root)
+    return Reason(text, line, advice_for(f"{type(root).__name__}: {root}"))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _line_of(error: BaseException) -> str | None:
+    line = getattr(error, "source_line", None) or line_of_error(error)
+    return with_code(line) if isinstance(line, str) else None
+
+
+def with_code(line: str) -> str:
+    """``file:line`` with the code that stands there, where it is not there yet."""
+    file, _, number = line.rpartition(":")
+    code = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
+    return f"{line}: {code}" if code else line
+
+
+def _first_line(error: BaseException) -> str:
+    """What the deepest exception said that torch.onnx and others only wrap, in one line."""
+    *_, deepest = _causes(error)
+    lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"specialized|inferred a static", line)]
+    if telling and "Constraints violated" in lines[0]:
+        return f"Constraints violated: {telling[0].lstrip('- ')}"
+    name = type(deepest).__name__
+    if not lines:
+        return name
+    return lines[0] if " " in lines[0] else f"{name}: {lines[0]}"  # a bare name says little
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    yield error
+    # torchferry's own errors have said it in a sentence.
+    while type(error).__module__.startswith("torch.onnx") and error.__cause__ is not None:
+        error = error.__cause__
+        yield error
+
+
+def _quoted_line(error: BaseException) -> str | None:
+    """The innermost place of Dynamo's "from user code" in the text of an exception."""
+    found = re.findall(r'File "([^"]+)", line (\d+), in \S+\n\s+(.+)', str(error))
+    if not found:
+        return None
+    file, number, code = found[-1]
+    return f"{file}:{number}: {code.strip()}"

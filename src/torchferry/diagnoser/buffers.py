@@ -1,0 +1,32 @@
+"""Run a module without keeping what it writes into its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["buffers_kept"]
+
+
+@contextmanager
+def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+    """The buffers of a module have their values again after the block.
+
+    An exported program shares them with the module it was made of, so running it counts batches
+    and moves averages of a module that is trained.
+
+    >>> norm = torch.nn.BatchNorm1d(4)
+    >>> with buffers_kept(norm):
+    ...     _ = norm(torch.rand(2, 4))
+    >>> norm.num_batches_tracked.item()
+    0
+    """
+    state = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in state:
+                buffer.copy_(value)

@@ -1,0 +1,223 @@
+"""Which modules break the export of a model, at which lines, and what to do about each.
+
+>>> class Signed(torch.nn.Module):
+...     def forward(self, x):
+...         return x if x.sum() > 0 else -x
+>>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), Signed())
+>>> found = diagnose(model, [(torch.ones(n, 4),) for n in (2, 5)])
+>>> [(culprit.places, culprit.title) for culprit in found.culprits]
+[(('1',), 'Signed')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
+from torchferry.diagnoser.process import Limits
+from torchferry.diagnoser.replace import ShapeFunctions
+from torchferry.diagnoser.reproduction import write_reproduction
+from torchferry.diagnoser.rest import write_rest
+from torchferry.diagnoser.search import Search
+from torchferry.diagnoser.status import StatusExport
+from torchferry.diagnoser.strategy import CustomOpStrategy
+from torchferry.diagnoser.text import report_rows
+from torchferry.diagnoser.tree import Methods, Piece
+from torchferry.diagnoser.trial import Options
+from torchferry.errors import FerryError, UsageError
+
+__all__ = ["Culprit", "Diagnosis", "diagnose"]
+
+Rest = tuple[Path | None, str]
+"""The file, or None and why there is none."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Code that cannot be exported; modules of one class that fail in one way are one.
+
+    Attributes:
+        places: where the modules stand: ``("layers.0.attention", "layers.1.attention")``.
+        title: their class.
+        status: what came of the first.
+        script: the minimal reproduction that was written, if one was asked for.
+        refused: why there is none.
+    """
+
+    places: tuple[str, ...]
+    title: str
+    status: StatusExport
+    script: Path | None = None
+    refused: str = ""
+
+    @property
+    def where(self) -> str:
+        """The first place, the class, and how many more there are."""
+        more = f" and {len(self.places) - 1} more" if len(self.places) > 1 else ""
+        return f"{self.places[0] or 'the model itself'} ({self.title}){more}"
+
+    def __str__(self) -> str:
+        status = self.status
+        line = f", at {_place(status.line)}" if status.line else ""
+        text = (status.reason.splitlines() or [status.step])[0].rstrip(" .")
+        advice = f". {status.advice[:1].upper()}{status.advice[1:]}" if status.advice else ""
+        return f"{self.where}: {text}{line}{advice}"
+
+
+def _place(line: str) -> str:
+    """``file:line: code`` with the code marked, so that its colons are not the sentence's."""
+    place, _, code = line.partition(": ")
+    return f"{place} `{code}`" if code else place
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found.
+
+    Attributes:
+        tree: the model as a piece; each piece below has its ``exporter_status``.
+        exporter: what was tried.
+        culprits: what has to be changed, in the order in which the modules stand.
+        rest: the ONNX file of everything else, if it was asked for.
+        rest_refused: why there is none.
+    """
+
+    tree: ModelDiagnoseOutput
+    exporter: str
+    culprits: tuple[Culprit, ...]
+    rest: Path | None = None
+    rest_refused: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the whole model can be exported as it is."""
+        return not self.culprits
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """For each module: indented name, class, status."""
+        return list(report_rows(self.tree, _status_of))
+
+    def __str__(self) -> str:
+        return self.tree.get_export_report()
+
+
+def _status_of(piece: Piece) -> StatusExport | None:
+    return getattr(piece, "exporter_status", None)
+
+
+def diagnose(
+    model: torch.nn.Module,
+    inputs: Iterable[Sequence[Any] | Mapping[str, Any]],
+    *,
+    exporter: str = "fx",
+    exporter_kwargs: Mapping[str, Any] | None = None,
+    traced_method: Methods | None = None,
+    shape_functions: ShapeFunctions | None = None,
+    atol: float = 1e-2,
+    rtol: float = 1e-1,
+    limits: Limits | None = None,
+    reproduce: Path | str | None = None,
+    export_rest: Path | str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Find the smallest pieces of a model that cannot be exported.
+
+    The model is run and exported. Where that fails, so are its submodules; those that fail are
+    replaced by custom operators, to see whether the rest works. What works is not looked into.
+    The model is as it was afterwards, whatever happens.
+
+    Args:
+        model: any module.
+        inputs: two or more sets of different sizes; see `trace_execution_piece_by_piece`.
+        exporter: as for `ModelDiagnoseOutput.try_export`, as the four after the next are.
+        exporter_kwargs: handed on to the exporter.
+        traced_method: see `trace_execution_piece_by_piece`.
+        shape_functions: for what is replaced, where its output shapes cannot be found.
+        atol: largest absolute difference that is none.
+        rtol: largest relative difference that is none.
+        limits: try each piece in a process of its own: a crash or a hang is a verdict then.
+        reproduce: a folder for scripts that show each culprit by itself.
+        export_rest: an ONNX file to write, with the culprits as operators of ``diag_lib``.
+        progress: called with the name of each step as it begins.
+
+    Raises:
+        UsageError: the inputs do not fit, or an option is none.
+    """
+    say = progress or (lambda _name: None)
+    options = Options(exporter, dict(exporter_kwargs or {}), atol=atol, rtol=rtol)
+    options.check()
+    search = Search(
+        options, CustomOpStrategy.ONLY_IF_FAILING, shape_functions, below=False, limits=limits
+    )
+    say("run the model")
+    tree = trace_execution_piece_by_piece(model, inputs, traced_method=traced_method)
+    say("export piece by piece")
+    tree.take(search)
+    return _told(tree, search, reproduce, export_rest, say)
+
+
+def _told(
+    tree: ModelDiagnoseOutput,
+    search: Search,
+    reproduce: Path | str | None,
+    export_rest: Path | str | None,
+    say: Callable[[str], None],
+) -> Diagnosis:
+    """What a search found, with the files that are asked for."""
+    exporter = search.options.exporter
+    pieces = _pieces(tree, search)
+    culprits = _grouped(pieces)
+    if reproduce is not None and culprits:
+        say("write reproductions")
+        culprits = [_reproduced(one, pieces, exporter, Path(reproduce)) for one in culprits]
+    rest: Rest = (None, "")
+    if export_rest is not None:
+        say("export the rest")
+        rest = _rest(tree, pieces, Path(export_rest), search.shape_functions)
+    return Diagnosis(tree, exporter, tuple(culprits), *rest)
+
+
+def _pieces(tree: ModelDiagnoseOutput, search: Search) -> list[ModelDiagnoseOutput]:
+    """The culprits in the order in which they stand."""
+    blamed = {id(piece) for piece in search.culprits(tree)}
+    return [piece for piece in tree.walk() if id(piece) in blamed]
+
+
+def _rest(
+    tree: Piece, pieces: Sequence[Piece], path: Path, shape_functions: ShapeFunctions | None
+) -> Rest:
+    try:
+        return write_rest(tree, pieces, path, shape_functions), ""
+    except FerryError as error:  # what was found is worth more
+        return None, str(error)
+
+
+def _grouped(pieces: Sequence[ModelDiagnoseOutput]) -> list[Culprit]:
+    """Modules of one class that fail in one way, together."""
+    found: dict[tuple[Any, ...], list[ModelDiagnoseOutput]] = {}
+    for piece in pieces:
+        status = piece.exporter_status
+        if status is not None:  # a culprit has one
+            # A reason has numbers in it that differ from one trace to the next; a line has not.
+            key = (type(piece.model), status.step, status.line or status.reason)
+            found.setdefault(key, []).append(piece)
+    return [
+        Culprit(tuple(p.path for p in group), group[0].title, group[0].exporter_status)
+        for group in found.values()
+        if group[0].exporter_status is not None
+    ]
+
+
+def _reproduced(culprit: Culprit, pieces: Sequence[Piece], exporter: str, folder: Path) -> Culprit:
+    piece = next(piece for piece in pieces if piece.path == culprit.places[0])
+    try:
+        script = write_reproduction(piece, culprit.status, exporter, folder)
+    except UsageError as error:
+        return replace(culprit, refused=str(error))
+    return replace(culprit, script=script)

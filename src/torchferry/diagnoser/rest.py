@@ -1,0 +1,55 @@
+"""An ONNX model of everything that can be exported, with names for what cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchferry.capturer import capture
+from torchferry.diagnoser.attempt import as_module, convert_seen
+from torchferry.diagnoser.operator import DOMAIN
+from torchferry.diagnoser.quiet import quiet
+from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
+from torchferry.diagnoser.tree import Piece
+from torchferry.diagnoser.widen import main_variant
+from torchferry.errors import UsageError
+from torchferry.graph import io
+
+__all__ = ["write_rest"]
+
+
+def write_rest(
+    tree: Piece,
+    culprits: Sequence[Piece],
+    path: Path,
+    shape_functions: ShapeFunctions | None = None,
+) -> Path:
+    """Write the model with each culprit as one operator of the domain ``diag_lib``.
+
+    Onnxruntime has no such operators: the file is to be looked at, and its parts to be run. Their
+    outputs have shapes, in which the dimensions carry the model's names.
+
+    Args:
+        tree: the model, recorded.
+        culprits: pieces of it to be replaced.
+        path: ``NAME.onnx``, in a folder that exists.
+        shape_functions: for outputs whose shape cannot be found.
+
+    Raises:
+        UsageError: the model itself is a culprit, the shape of an output is not known, or the
+            file cannot be written.
+        CaptureError: the rest cannot be exported either.
+        ConversionError: an operator of the rest has no ONNX form.
+    """
+    if any(piece is tree for piece in culprits):
+        raise UsageError(
+            f"the code of {tree.title} itself cannot be exported, so nothing would be left around "
+            f"an operator of the domain {DOMAIN}"
+        )
+    stand_ins = [StandIn(piece, shape_functions) for piece in culprits]
+    _, found = main_variant(tree)
+    with replaced(stand_ins), quiet():
+        captured = capture(as_module(tree.model, tree.method_name), found.seen)
+        made = convert_seen(captured, found.seen)
+    io.save(made, path)
+    return path

@@ -1,0 +1,154 @@
+"""Go through the pieces of a model until it is known which ones break its export."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from torchferry.diagnoser.process import Limits, in_process
+from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
+from torchferry.diagnoser.status import StatusExport, StatusExportCode
+from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, strategy_of
+from torchferry.diagnoser.tree import Piece
+from torchferry.diagnoser.trial import Options, try_piece
+from torchferry.errors import UsageError
+
+__all__ = ["Search", "Verdicts"]
+
+_log = logging.getLogger("torchferry")
+
+Verdicts = dict[int, StatusExport]
+"""By the ``id`` of a piece, which its tree keeps alive."""
+
+
+def _called(piece: Piece) -> Iterator[Piece]:
+    """The nearest pieces below that were called: a list of layers itself never is."""
+    for child in piece.children:
+        if child.calls:
+            yield child
+        else:
+            yield from _called(child)
+
+
+@dataclass
+class Search:
+    """One walk over the pieces.
+
+    Attributes:
+        options: how each is tried.
+        strategy: when submodules are replaced.
+        shape_functions: for what is replaced.
+        below: go on below a piece that works.
+        limits: try each in a process of its own.
+        verdicts: what was found so far.
+    """
+
+    options: Options
+    strategy: Strategy = CustomOpStrategy.NONE
+    shape_functions: ShapeFunctions | None = None
+    below: bool = True
+    limits: Limits | None = None
+    verdicts: Verdicts = field(default_factory=dict)
+    _stand_ins: dict[int, StandIn] = field(default_factory=dict)
+
+    def visit(self, piece: Piece) -> StatusExport:
+        """Try a piece, and those below it as far as the strategy wants it."""
+        strategy = strategy_of(self.strategy, piece)
+        status = self._first(piece, strategy)
+        _log.info("%s: %s", piece.path or piece.name, status.pretty_text())
+        self.verdicts[id(piece)] = status
+        if status.is_ok() and (not self.below or strategy is CustomOpStrategy.NONE):
+            self._never_called(piece)
+            return status
+        for child in piece.children:
+            self.visit(child)
+        if status.failed and strategy is not CustomOpStrategy.ALWAYS:
+            status = self._blamed(piece, status, strategy)
+            self.verdicts[id(piece)] = status
+        return status
+
+    def culprits(self, piece: Piece) -> Iterator[Piece]:
+        """The pieces whose own code is at fault, this one and below; each after its parts."""
+        for child in piece.children:
+            yield from self.culprits(child)
+        status = self.verdicts.get(id(piece))
+        if status is not None and status.failed and not status.blame:
+            yield piece
+
+    def _never_called(self, piece: Piece) -> None:
+        """Pieces that nothing is to be tried of are said to have had no input."""
+        for below in piece.walk():
+            if not below.calls and id(below) not in self.verdicts:
+                self.verdicts[id(below)] = try_piece(below, self.options)
+
+    def _first(self, piece: Piece, strategy: CustomOpStrategy) -> StatusExport:
+        if strategy is CustomOpStrategy.ALWAYS and piece.calls:
+            return self._with(piece, [piece], StatusExportCode.CUSTOM)
+        children = list(_called(piece))
+        if strategy is CustomOpStrategy.LOCAL and piece.calls and children:
+            return self._with(piece, children, StatusExportCode.CHILDC)
+        return self._try(piece)
+
+    def _try(self, piece: Piece, *, compare: bool = True) -> StatusExport:
+        if self.limits is None or not piece.calls:
+            return try_piece(piece, self.options, compare=compare)
+        # A process gives back texts: what was raised there cannot be raised here.
+        options = replace(self.options, quiet=True)
+        return in_process(lambda: try_piece(piece, options, compare=compare), self.limits)
+
+    def _with(self, piece: Piece, parts: Sequence[Piece], code: StatusExportCode) -> StatusExport:
+        """Try a piece with some replaced by operators, which ``code`` says in the status."""
+        try:
+            stand_ins = [self._stand_in(part) for part in parts]
+        except UsageError as error:
+            if not self.options.quiet:
+                raise
+            return StatusExport(
+                StatusExportCode.FAIL | code, "REPLACE", str(error), error=error,
+                advice="see shape_functions",
+            )  # fmt: skip
+        with replaced(stand_ins):
+            # Onnxruntime has none of the operators.
+            status = self._try(piece, compare=self.options.exporter == "fx")
+        note = f"replaced by operators: {', '.join(part.path or part.name for part in parts)}"
+        return replace(status, status=status.status | code, notes=(*status.notes, note))
+
+    def _stand_in(self, part: Piece) -> StandIn:
+        if id(part) not in self._stand_ins:
+            # torch.onnx knows none of the operators: it is given their names and shapes.
+            symbolic = self.options.exporter not in ("fx", "to_onnx")
+            self._stand_ins[id(part)] = StandIn(part, self.shape_functions, symbolic=symbolic)
+        return self._stand_ins[id(part)]
+
+    def _blamed(
+        self, piece: Piece, status: StatusExport, strategy: CustomOpStrategy
+    ) -> StatusExport:
+        """Whether a piece fails because of those below it."""
+        parts = [found for child in piece.children for found in self.culprits(child)]
+        if not parts:
+            return status
+        if strategy is CustomOpStrategy.NONE:
+            return self._by_reason(status, parts)
+        again = self._with(piece, parts, StatusExportCode.CHILDC)
+        paths = tuple(part.path for part in parts)
+        if again.is_ok():
+            return replace(again, blame=paths)
+        if again.step == "REPLACE":
+            found = self._by_reason(status, parts)
+            return replace(found, notes=(*found.notes, again.reason))
+        return again  # with them out of the way it still fails: by its own code
+
+    def _by_reason(self, status: StatusExport, parts: Sequence[Piece]) -> StatusExport:
+        """Without replacing anything: a piece that says what one below says fails by that one."""
+        found = [(part, self.verdicts[id(part)]) for part in parts]
+        same = [
+            part.path
+            for part, other in found
+            if (status.line and status.line == other.line)
+            or (status.step, status.reason) == (other.step, other.reason)
+        ]
+        if not same:
+            return status
+        return replace(status, blame=tuple(same), reason=f"because of {', '.join(same)}",
+                       line=None, advice="")  # fmt: skip

@@ -1,0 +1,309 @@
+"""The modules of a model as a tree, each with the calls of it that were seen."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import torch
+
+from torchferry.errors import UsageError
+from torchferry.observer.observation import Call, Observation
+from torchferry.observer.sets import Arguments
+from torchferry.observer.tap import tapped
+from torchferry.values.clone import clone
+from torchferry.values.flatten import Path, Structure, flatten
+
+__all__ = ["Methods", "Mutation", "Piece", "Record", "build_tree", "recorded"]
+
+Methods = Mapping[type[torch.nn.Module] | str, str | None]
+"""Which method is traced, by class, class name or dotted path; an empty one: not traced at all."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What a call did to its arguments, as a cache grows in place.
+
+    Attributes:
+        structure: of ``(args, kwargs)`` after the call, each argument under its name.
+        leaves: one a leaf: where it was before if it is still the same (``value`` is None, or
+            what was written into it), or None with the new ``value``.
+    """
+
+    structure: Structure
+    leaves: tuple[tuple[Path | None, Any], ...]
+
+
+@dataclass(frozen=True)
+class Record(Call):
+    """One call of a piece.
+
+    Attributes:
+        mutation: what it changed in its arguments; None when it changed nothing.
+    """
+
+    mutation: Mutation | None = None
+
+
+class Piece:
+    """One module of a model: where it stands, and how it was called.
+
+    Attributes:
+        parent: the piece it is a part of; None for the model.
+        name: as its parent calls it: ``layers[0]``; ``__main__`` for the model.
+        path: as the model calls it: ``decoder.layers.0``; empty for the model.
+        model: the module.
+        level: 0 for the model, 1 for its submodules, and so on.
+        method_name: which of its methods is spied on.
+        signature: of that method.
+        calls: in the order they ended.
+        children: the pieces it is made of; a module used in two places stands in the first.
+    """
+
+    # The parameters in the order in which people who know the class give them.
+    def __init__(  # noqa: PLR0917
+        self,
+        parent: Piece | None,
+        name: str,
+        model: torch.nn.Module,
+        level: int = 0,
+        method_name: str = "forward",
+        path: str = "",
+    ) -> None:
+        self.parent = parent
+        self.name = name
+        self.path = path
+        self.model = model
+        self.level = level
+        self.method_name = method_name
+        self.signature = inspect.signature(getattr(model, method_name))
+        self.calls: list[Record] = []
+        self.children: list[Self] = []
+
+    def normalized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """The arguments of a call, each moved to its name where it has one."""
+        return Observation(self.signature, self.title).normalized(Call(args, kwargs))
+
+    @property
+    def inputs(self) -> list[Arguments]:
+        """``(args, kwargs)`` of every call, as they were before it."""
+        return [(call.args, call.kwargs) for call in self.calls]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What every call returned."""
+        return [call.outputs for call in self.calls]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its first parameter or buffer is; the CPU without any."""
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        return tensors[0].device if tensors else torch.device("cpu")
+
+    @property
+    def title(self) -> str:
+        """The name of its class."""
+        return type(self.model).__name__
+
+    @property
+    def full_name(self) -> str:
+        """Name and class name: ``head:Linear``, ``vae:Autoencoder.encode``."""
+        method = "" if self.method_name == "forward" else f".{self.method_name}"
+        return f"{self.name}:{self.title}{method}"
+
+    @property
+    def custom_op_name(self) -> str:
+        """The operator that replaces it: ``C_Model_layers_0``."""
+        if self.parent is None:
+            return f"C_{self.title}"
+        plain = re.sub(r"_*\W+_*", "_", self.name).strip("_")
+        return f"{self.parent.custom_op_name}_{plain}"
+
+    @property
+    def dot_name(self) -> str:
+        """The name indented by level: ``....bad``, ``..vae::encode``."""
+        method = "" if self.method_name == "forward" else f"::{self.method_name}"
+        return f"{'..' * self.level}{self.name}{method}"
+
+    @property
+    def module_name_type(self) -> str:
+        """Name and class: ``type(head)=Linear``."""
+        return f"type({self.name})={self.title}"
+
+    def add_child(self, child: Self) -> None:
+        """Take one more submodule."""
+        self.children.append(child)
+
+    def add_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any = None) -> None:
+        """Take one more call, made elsewhere; everything is copied."""
+        copied_args, copied_kwargs = clone((args, kwargs))
+        self.calls.append(Record(copied_args, copied_kwargs, clone(outputs)))
+
+    def walk(self) -> Iterator[Self]:
+        """The piece and all below it, each before its parts."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+P = TypeVar("P", bound=Piece)
+
+
+def build_tree(cls: type[P], model: torch.nn.Module, traced_method: Methods | None = None) -> P:
+    """Every module of a model that has the method to be traced.
+
+    Modules without it (``ModuleList``, ``ModuleDict``) are left out; their parts are called
+    ``layers[0]``.
+
+    Args:
+        cls: the class of the pieces.
+        model: any module.
+        traced_method: where it is not ``forward``.
+
+    Raises:
+        UsageError: a method that is asked for is not there, or the model is not to be traced.
+
+    >>> model = torch.nn.ModuleDict({"a": torch.nn.ModuleList([torch.nn.ReLU()])})
+    >>> [piece.path for piece in build_tree(Piece, torch.nn.Sequential(model.a[0])).walk()]
+    ['', '0']
+    """
+    methods = dict(traced_method or {})
+    method = _method_of(model, "__main__", "", methods)
+    if method is None or not _has(model, method):
+        raise UsageError(
+            f"{type(model).__name__} has no method to trace: name one that runs it with "
+            f"traced_method={{{type(model).__name__!r}: 'method'}}"
+        )
+    root = cls(None, "__main__", model, method_name=method)
+    _Grower(methods, model).grow(root, model, "", "")
+    return root
+
+
+class _Grower:
+    """Adds pieces to a tree; a module that stands there already is left out."""
+
+    def __init__(self, methods: Methods, root: torch.nn.Module) -> None:
+        self.methods = methods
+        self.seen = {id(root)}
+
+    def grow(self, parent: Piece, module: torch.nn.Module, prefix: str, path: str) -> None:
+        """Add what stands in ``module``, which is the parent's or a container within it."""
+        listed = isinstance(module, torch.nn.ModuleList | torch.nn.ModuleDict)
+        for key, child in module.named_children():
+            if id(child) in self.seen:
+                continue
+            self.seen.add(id(child))
+            step = key if not prefix else f"{prefix}[{key}]" if listed else f"{prefix}.{key}"
+            place = f"{path}.{key}" if path else key
+            method = _method_of(child, step, place, self.methods)
+            if method is None:
+                continue
+            if _has(child, method):
+                piece = type(parent)(parent, step, child, parent.level + 1, method, place)
+                parent.add_child(piece)
+                self.grow(piece, child, "", place)
+            else:
+                self.grow(parent, child, step, place)
+
+
+def _method_of(module: torch.nn.Module, name: str, path: str, methods: Methods) -> str | None:
+    """The method to trace; None when it is not to be."""
+    for key in (path, name, type(module), type(module).__name__):
+        if key and key in methods:
+            method = methods[key] or None
+            if method is not None and not callable(getattr(module, method, None)):
+                raise UsageError(
+                    f"traced_method names {method!r} for {path or type(module).__name__}, and "
+                    f"{type(module).__name__} has no such method"
+                )
+            return method
+    return "forward"
+
+
+def _has(module: torch.nn.Module, method: str) -> bool:
+    """Whether a module has the method; ``forward`` of ``nn.Module`` itself only raises."""
+    return method != "forward" or type(module).forward is not torch.nn.Module.forward
+
+
+@contextmanager
+def recorded(root: Piece) -> Iterator[None]:
+    """Record every call of every piece made in the block; modules are as before afterwards.
+
+    Within it ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode
+    it would compile both, and the calls in them could not be seen.
+    """
+    original = torch.cond
+    with tapped([_Recorder(piece) for piece in root.walk()]):
+        torch.cond = _eager_cond(original)
+        try:
+            yield
+        finally:
+            torch.cond = original
+
+
+def _eager_cond(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def cond(
+        pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()
+    ) -> Any:
+        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return original(pred, true_fn, false_fn, operands)
+        return (true_fn if pred else false_fn)(*operands)
+
+    return cond
+
+
+Leaves = dict[Path, tuple[Any, int]]
+
+
+class _Recorder:
+    """The tap on one piece."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.module = piece.model
+        self.method = piece.method_name
+
+    def export(self) -> None:
+        """Nothing is recorded while torch.export traces."""
+
+    def enter(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Arguments, Arguments, Leaves, float]:
+        copied = clone((args, kwargs))
+        given = self.piece.normalized(args, kwargs)
+        before = {path: (leaf, _version(leaf)) for path, leaf in flatten(given)[0]}
+        return copied, given, before, time.perf_counter()
+
+    def leave(self, entered: tuple[Arguments, Arguments, Leaves, float], outputs: Any) -> None:
+        (args, kwargs), given, before, start = entered
+        seconds = time.perf_counter() - start
+        mutation = _mutation(given, before)
+        self.piece.calls.append(Record(args, kwargs, clone(outputs), seconds, mutation))
+
+
+def _version(leaf: Any) -> int:
+    """How often a tensor was written to; tensors of inference mode do not count."""
+    return leaf._version if isinstance(leaf, torch.Tensor) and not leaf.is_inference() else 0
+
+
+def _mutation(given: Arguments, before: Leaves) -> Mutation | None:
+    leaves, structure = flatten(given)
+    found: list[tuple[Path | None, Any]] = []
+    for path, leaf in leaves:
+        old, version = before.get(path, (None, 0))
+        if path in before and (leaf is old or not isinstance(leaf, torch.Tensor)):
+            written = isinstance(leaf, torch.Tensor) and _version(leaf) != version
+            changed = written or not (leaf is old or leaf == old)
+            found.append((path if leaf is old or not changed else None,
+                          clone(leaf) if changed else None))  # fmt: skip
+        else:
+            found.append((None, clone(leaf)))
+    same = all(path is not None and value is None for path, value in found)
+    return None if same and len(found) == len(before) else Mutation(structure, tuple(found))

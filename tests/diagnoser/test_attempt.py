@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchferry.diagnoser.attempt import EXPORTERS, as_module, tensors_of
+from torchferry.diagnoser.quiet import quiet
+from torchferry.observer import Observation
+from torchferry.values import max_diff
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, more: dict[str, torch.Tensor], scale: int = 2) -> Any:
+        return {"y": self.lin(x) * scale, "z": [more["a"] + 1, None]}
+
+    def other(self, x: torch.Tensor) -> torch.Tensor:
+        """A second method."""
+        return self.lin(x) - 1
+
+
+SETS = [((torch.rand(n, 4),), {"more": {"a": torch.rand(n)}, "scale": 3}) for n in (2, 5)]
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_what_is_exported_gives_what_the_module_gives_at_other_sizes(exporter: str) -> None:
+    model = Nested().eval()
+    seen = Observation.from_inputs(model, SETS)
+    with quiet():
+        made = EXPORTERS[exporter](model, seen, {})
+        for call in seen.calls:
+            expected = model(*call.args, **call.kwargs)
+            expected = tensors_of(expected) if made.flat else expected
+            diff = max_diff(expected, made.run(call))
+            assert diff.reason is None
+            assert diff.abs < 1e-5
+    assert made.fixed == ()
+
+
+def test_options_go_to_the_exporter() -> None:
+    model = Nested().eval()
+    seen = Observation.from_inputs(model, SETS)
+    with quiet():
+        made = EXPORTERS["to_onnx"](model, seen, {"opset": 21})
+        assert made.exported.opset_imports[""] == 21
+        assert EXPORTERS["fx"](model, seen, {"strict": True}).fixed == ()
+        with pytest.raises(TypeError, match="no_such"):
+            EXPORTERS["fx"](model, seen, {"no_such": 1})
+
+
+def test_a_method_becomes_a_module() -> None:
+    model = Nested().eval()
+    assert as_module(model, "forward") is model
+    made = as_module(model, "other")
+    x = torch.rand(2, 4)
+    assert torch.equal(made(x), model.other(x))
+    assert not made.training
+    program = torch.export.export(made, (x,))
+    assert torch.equal(program.module()(x), model.other(x))

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torchferry.capturer import capture
+from torchferry.diagnoser.blame import advice_for, explain, with_code
+from torchferry.errors import CaptureError, ConversionError
+from torchferry.observer import Observation
+
+
+class Decides(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:  # here
+            return x
+        return -x
+
+
+LINE = next(
+    number
+    for number, line in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1)
+    if line.endswith("# here")
+)
+
+
+def test_the_reason_is_torchs_and_the_line_is_the_users() -> None:
+    sets = [((torch.ones(n),), {}) for n in (2, 5)]
+    with pytest.raises(CaptureError) as caught:
+        capture(Decides(), Observation.from_inputs(Decides(), sets))
+    reason = explain(caught.value)
+    assert reason.text.startswith("Could not guard on data-dependent expression")
+    assert "\n" not in reason.text
+    assert reason.line == f"{__file__}:{LINE}: if x.sum() > 0:  # here"
+    assert "torch.cond" in reason.advice
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Could not guard on data-dependent expression u0", "torch.where or torch.cond"),
+        ("Expected u3 >= 0", "torch._check"),
+        ("Constraints violated (batch)!", "x.shape"),
+        ("dimension batch was fixed to 3", "x.shape"),
+        ("UnsupportedOperatorException: lib.op.default", "register_fake"),
+        ("cannot convert: lib.op has no ONNX translation", "no ONNX form"),
+        ("forward writes to buffer seen", "new tensor"),
+        ("torch._dynamo.exc.Unsupported", "torch.library.custom_op"),
+        ("something else", "change that line"),
+    ],
+)
+def test_each_reason_has_its_advice(text: str, words: str) -> None:
+    assert words in advice_for(text)
+
+
+def test_an_error_that_knows_its_line_is_believed() -> None:
+    error = ConversionError("no form", source_line=f"{__file__}:{LINE}")
+    assert explain(error).line == f"{__file__}:{LINE}: if x.sum() > 0:  # here"
+    assert with_code("/no/file.py:3") == "/no/file.py:3"
+    assert with_code("unknown") == "unknown"
+
+
+def test_a_reason_that_is_a_bare_name_says_what_it_is() -> None:
+    assert explain(KeyError("x")).text == "KeyError: 'x'"
+    assert explain(RuntimeError()).text == "RuntimeError"
+
+
+def test_dynamos_place_is_read_off_its_text() -> None:
+    text = 'no\n\nfrom user code:\n  File "/a.py", line 3, in forward\n    x = g(x)\n'
+    assert explain(RuntimeError(text)).line == "/a.py:3: x = g(x)"

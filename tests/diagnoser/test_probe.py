@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from torchferry.diagnoser.probe import output_leaves, probe
+from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.variant import variants
+
+
+class Counts(nn.Module):
+    """Takes no batch of 6, and changes a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        if x.shape[0] == 6:
+            raise ValueError("six")
+        self.seen.add_(float(x.sum() < 1e30))
+        return x.repeat(1, n)
+
+
+def recorded_piece(model: nn.Module, *calls: tuple[object, ...]) -> Piece:
+    piece = build_tree(Piece, model)
+    with recorded(piece), torch.no_grad():
+        for call in calls:
+            model(*call)
+    return piece
+
+
+def test_more_sizes_are_tried_and_the_module_is_as_before() -> None:
+    piece = recorded_piece(Counts(), (torch.rand(2, 3), 2), (torch.rand(3, 3), 2))
+    rows = probe(piece, variants(piece, numbers=True)[0])
+    shapes = [row.outputs[0] for row in rows]
+    assert shapes[:2] == [(2, 6), (3, 6)]
+    assert (5, 6) in shapes  # tried
+    assert (6, 6) not in shapes  # refused by the code
+    assert len(rows) >= 5
+    assert piece.model.seen.item() == 2
+    assert len(piece.calls) == 2
+
+
+def test_static_calls_are_all_there_is() -> None:
+    piece = recorded_piece(Counts(), (torch.rand(2, 3), 2))
+    assert len(probe(piece, variants(piece, numbers=True)[0])) == 1
+
+
+def test_what_a_call_leaves_behind_comes_after_its_outputs() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor, found: list[torch.Tensor]) -> tuple[torch.Tensor, int]:
+            found.append(x * 2)
+            return x, 3
+
+    piece = recorded_piece(Writes(), (torch.ones(2), []))
+    assert [leaf.tolist() for leaf in output_leaves(piece.calls[0])] == [[1, 1], [2, 2]]

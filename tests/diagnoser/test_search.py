@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from torchferry.diagnoser import CustomOpStrategy, ModelDiagnoseOutput
+from torchferry.diagnoser.output import trace_execution_piece_by_piece
+from torchferry.diagnoser.process import Limits
+from torchferry.diagnoser.search import Search
+from torchferry.diagnoser.trial import Options
+
+FAILING = CustomOpStrategy.ONLY_IF_FAILING
+
+
+def searched(tree: ModelDiagnoseOutput, **options: object) -> Search:
+    made = Search(Options(), FAILING, below=False, **options)
+    made.visit(tree)
+    return made
+
+
+def traced(model: nn.Module, *shape: int) -> ModelDiagnoseOutput:
+    return trace_execution_piece_by_piece(model, [(torch.randn(n, *shape),) for n in (2, 5)])
+
+
+class Positive(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        return y if len(y) > 3 else y + 1
+
+
+class Sums(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.positive = Positive()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.positive(x).sum()
+
+
+class Both(nn.Module):
+    """Its own code is at fault too."""
+
+    def __init__(self, bad: nn.Module) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.bad(x)
+        return y if y.mean() > 0 else -y
+
+
+class Decides(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+class Listed(nn.Module):
+    """A Sequential that is gone through, never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), Decides())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_what_works_is_not_looked_into(tree: ModelDiagnoseOutput) -> None:
+    search = searched(tree)
+    assert [piece.path for piece in tree.walk() if id(piece) not in search.verdicts] == [
+        "b1.good.lin"
+    ]
+    assert [piece.path for piece in search.culprits(tree)] == ["b1.bad"]
+
+
+def test_a_piece_whose_shape_is_not_known_is_blamed_all_the_same() -> None:
+    tree = traced(Sums(), 30)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["positive"]
+    status = search.verdicts[id(tree)]
+    assert status.failed
+    assert status.blame == ("positive",)
+    assert "shape_functions={'Positive'" in status.notes[-1]
+
+
+def test_both_are_culprits_where_both_are() -> None:
+    tree = traced(Both(Decides()), 4)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["bad", ""]
+    assert str(search.verdicts[id(tree)].status) == "FAIL_CHILDC"
+
+
+def test_a_list_that_is_never_called_is_looked_into() -> None:
+    tree = traced(Listed(), 4)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["layers.1"]
+    assert [str(search.verdicts[id(piece)].status) for piece in tree.walk()] == [
+        "OK_CHILDC", "NOINPUT", "OK", "FAIL",
+    ]  # fmt: skip
+    local = Search(Options(), CustomOpStrategy.LOCAL)
+    assert str(local.visit(tree).status) == "OK_CHILDC"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork, from Python 3.12 on
+def test_each_piece_may_have_a_process_of_its_own(tree: ModelDiagnoseOutput) -> None:
+    search = searched(tree, limits=Limits(seconds=120))
+    assert [piece.path for piece in search.culprits(tree)] == ["b1.bad"]
+    assert search.verdicts[id(tree)].made == "ExportedProgram"
+    assert search.verdicts[id(tree)].exported is None

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from torchferry.diagnoser.source import Code, is_users
+from torchferry.errors import UsageError
+
+log = logging.getLogger("here")
+FACTOR = 2.5
+TABLE = {"a": [1, 2]}
+SENTINEL = object()
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * FACTOR * math.pi
+
+
+class Parent(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        log.debug("called")
+        return F.relu(scaled(x)) + TABLE["a"][0]
+
+
+class Child(Parent):
+    def extra(self) -> object:
+        return SENTINEL
+
+
+def test_everything_a_class_needs_comes_with_it() -> None:
+    code = Code()
+    assert code.refer(Child) == "Child"
+    assert {"import math as math", "import torch.nn.functional as F", "import logging"} <= (
+        code.imports
+    )
+    names = list(code.definitions)
+    assert set(names) == {"FACTOR", "scaled", "log", "TABLE", "Parent", "Child"}
+    assert names.index("FACTOR") < names.index("scaled") < names.index("Parent")
+    assert names[-1] == "Child"
+    assert code.left_out == {"SENTINEL"}
+    scope: dict[str, object] = {}
+    exec(code.text(), scope)  # noqa: S102  (our own text)
+    made = scope["Child"]()
+    x = torch.rand(3)
+    assert torch.equal(made(x), Child()(x))
+
+
+def test_what_a_library_has_is_imported() -> None:
+    code = Code()
+    assert code.refer(nn.Linear) == "Linear"
+    assert code.imports == {"from torch.nn.modules.linear import Linear"}
+    assert code.refer(int) == "int"
+    assert code.definitions == {}
+    assert not is_users(nn.Linear)
+    assert is_users(Child)
+
+
+def test_a_class_within_a_function_brings_what_is_around_it() -> None:
+    offset = 3
+
+    class Inner(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + offset
+
+    code = Code()
+    code.refer(Inner)
+    assert code.definitions["offset"] == "offset = 3"
+    scope: dict[str, object] = {}
+    exec(code.text(), scope)  # noqa: S102  (our own text)
+    assert scope["Inner"]()(torch.zeros(1)).item() == 3
+
+
+def test_code_without_a_source_is_refused() -> None:
+    scope: dict[str, object] = {"__name__": __name__}
+    exec("class Typed:\n    pass", scope)  # noqa: S102  (stands for a prompt)
+    with pytest.raises(UsageError, match="put it in a file"):
+        Code().refer(scope["Typed"])

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.errors import UsageError
+from torchferry.values import make_dynamic_cache
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.ModuleList([nn.ReLU()])])
+        self.named = nn.ModuleDict({"act": nn.GELU()})
+        self.again = self.layers[0]
+        self.never = nn.Tanh()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.again(self.named["act"](self.layers[1][0](self.layers[0](x))))
+
+
+class Coder(nn.Module):
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class UseCoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.coder = Coder()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.coder.encode(x)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:
+        x.add_(1)
+        cache.update(x, x, 0)
+        return x
+
+
+def test_containers_are_left_out_and_shared_modules_stand_once() -> None:
+    root = build_tree(Piece, Layers())
+    assert [(p.dot_name, p.path, p.full_name) for p in root.walk()] == [
+        ("__main__", "", "__main__:Layers"),
+        ("..layers[0]", "layers.0", "layers[0]:Linear"),
+        ("..layers[1][0]", "layers.1.0", "layers[1][0]:ReLU"),
+        ("..named[act]", "named.act", "named[act]:GELU"),
+        ("..never", "never", "never:Tanh"),
+    ]
+    assert [p.custom_op_name for p in root.walk()] == [
+        "C_Layers",
+        "C_Layers_layers_0",
+        "C_Layers_layers_1_0",
+        "C_Layers_named_act",
+        "C_Layers_never",
+    ]
+    assert root.children[0].module_name_type == "type(layers[0])=Linear"
+    assert root.children[0].parent is root
+    assert root.device == torch.device("cpu")
+
+
+def test_calls_are_recorded_with_copies_and_modules_left_as_they_were() -> None:
+    model = Layers()
+    root = build_tree(Piece, model)
+    x = torch.ones(3, 2)
+    with recorded(root):
+        outputs = model(x)
+    x.zero_()
+    outputs.detach().zero_()
+    assert [len(p.calls) for p in root.walk()] == [1, 2, 1, 1, 0]
+    assert torch.equal(root.inputs[0][0][0], torch.ones(3, 2))
+    assert root.outputs[0].abs().sum() > 0
+    assert "forward" not in {name for m in model.modules() for name in vars(m)}
+
+
+def test_modules_are_left_as_they_were_after_an_interruption() -> None:
+    model = Layers()
+    cond = torch.cond
+
+    def interrupted() -> None:
+        with recorded(build_tree(Piece, model)):
+            assert torch.cond is not cond
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert torch.cond is cond
+    assert "forward" not in {name for m in model.modules() for name in vars(m)}
+
+
+def test_what_a_call_writes_is_recorded_and_inputs_are_from_before() -> None:
+    root = build_tree(Piece, InPlace())
+    cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
+    with recorded(root):
+        root.model(torch.zeros(1, 2, 1, 4), cache)
+    (call,) = root.calls
+    assert torch.equal(call.args[0], torch.zeros(1, 2, 1, 4))
+    assert call.args[1].layers[0].keys.shape == (1, 2, 3, 4)
+    assert call.mutation is not None
+    written = [(path, None if v is None else tuple(v.shape)) for path, v in call.mutation.leaves]
+    assert written[0] == ((1, "x"), (1, 2, 1, 4))  # where it was, with what it is now
+    assert {shape for path, shape in written[1:] if path is None} == {(1, 2, 4, 4)}
+
+
+def test_a_call_that_writes_nothing_has_no_mutation() -> None:
+    root = build_tree(Piece, nn.ReLU())
+    with recorded(root):
+        root.model(torch.zeros(2))
+    assert root.calls[0].mutation is None
+
+
+@pytest.mark.parametrize("key", ["coder", "Coder", Coder])
+def test_another_method_is_traced_by_path_or_class(key: Any) -> None:
+    root = build_tree(Piece, UseCoder(), {key: "encode"})
+    with recorded(root):
+        root.model(torch.zeros(2))
+    (coder,) = root.children
+    assert (coder.dot_name, coder.full_name) == ("..coder::encode", "coder:Coder.encode")
+    assert len(coder.calls) == 1
+
+
+def test_what_has_no_method_to_trace_is_left_out_or_refused() -> None:
+    assert build_tree(Piece, UseCoder()).children == []
+    assert build_tree(Piece, Layers(), {"Linear": "", "never": None}).children[0].title == "ReLU"
+    with pytest.raises(UsageError, match="traced_method"):
+        build_tree(Piece, Coder())
+    with pytest.raises(UsageError, match="no such method"):
+        build_tree(Piece, UseCoder(), {"Coder": "decode"})
+
+
+def test_calls_inside_cond_are_seen() -> None:
+    class Chooses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.yes, self.no = nn.ReLU(), nn.Tanh()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, self.yes, self.no, (x,))
+
+    root = build_tree(Piece, Chooses())
+    with recorded(root):
+        root.model(torch.ones(2))
+    assert [(p.name, len(p.calls)) for p in root.children] == [("yes", 1), ("no", 0)]
+
+
+def test_a_call_may_be_added_by_hand() -> None:
+    piece = build_tree(Piece, nn.ReLU())
+    x = torch.ones(2)
+    piece.add_call((x,), {}, x)
+    x.zero_()
+    assert torch.equal(piece.calls[0].args[0], torch.ones(2))
+    assert piece.normalized((x,), {})[1].keys() == {"input"}

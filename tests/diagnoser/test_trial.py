@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchferry.diagnoser.status import StatusExport, StatusExportCode
+from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.trial import Options, try_piece
+from torchferry.errors import UsageError
+
+
+def tried(model: nn.Module, *calls: tuple[Any, ...], **options: Any) -> StatusExport:
+    piece = build_tree(Piece, model)
+    with recorded(piece), torch.no_grad():
+        for call in calls:
+            model(*call)
+    return try_piece(piece, Options(**options))
+
+
+class Depends(nn.Module):
+    """What it computes depends on what torch.export does not see."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if torch.compiler.is_exporting() else x
+
+
+class Fixes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros(int(x.shape[0]), 1)
+
+
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] > 3 else x - 1
+
+
+def sizes(*batches: int) -> list[tuple[torch.Tensor]]:
+    return [(torch.rand(batch, 4),) for batch in batches]
+
+
+def test_what_works_is_ok() -> None:
+    status = tried(nn.Linear(4, 3), *sizes(2, 5))
+    assert (status.status, status.made) == (StatusExportCode.OK, "ExportedProgram")
+    assert status.dynamic_shapes == {"input": {0: torch.export.Dim.DYNAMIC}}
+    assert status.exported is not None
+
+
+def test_what_was_never_called_is_no_failure() -> None:
+    status = tried(nn.Linear(4, 3))
+    assert (status.status, status.failed) == (StatusExportCode.NOINPUT, False)
+
+
+def test_other_numbers_are_a_discrepancy() -> None:
+    status = tried(Depends(), *sizes(2, 5))
+    assert (status.status, status.step) == (StatusExportCode.FAIL_DISC, "DISC")
+    assert status.reason.startswith("abs=1.0")
+    assert tried(Depends(), *sizes(2, 5), discrepancies=False).is_ok()
+    assert tried(Depends(), *sizes(2, 5), atol=2.0, rtol=1e9).is_ok()
+
+
+def test_a_dimension_that_becomes_a_constant_is_a_failure_unless_nothing_is_dynamic() -> None:
+    status = tried(Fixes(), *sizes(2, 5))
+    assert (status.status, status.step) == (StatusExportCode.FAIL, "EXPORT")
+    assert "fixed to" in status.reason
+    assert "torch.zeros(int(x.shape[0]), 1)" in str(status.line)
+    assert tried(Fixes(), *sizes(2, 5), use_dynamic_shapes=False).is_ok()
+    assert tried(Fixes(), *sizes(2)).is_ok()
+
+
+def test_a_guard_that_is_right_fails_and_one_that_is_not_is_noted() -> None:
+    status = tried(Branches(), *sizes(2, 5))
+    assert (status.status, status.step) == (StatusExportCode.FAIL, "EVAL")
+    assert status.reason.startswith(("Guard failed", "Expected input"))
+    status = tried(nn.LSTM(4, 3, batch_first=True), *[(torch.rand(b, 3, 4),) for b in (2, 5, 1)])
+    assert status.is_ok()
+
+
+def test_random_numbers_are_called_random() -> None:
+    status = tried(nn.Dropout(0.5), *sizes(20, 50))
+    assert status.is_ok()
+    assert any("random" in note for note in status.notes)
+
+
+def test_buffers_are_left_as_they_were() -> None:
+    model = nn.BatchNorm1d(4)
+    tried(model, *sizes(2, 5))
+    assert model.num_batches_tracked.item() == 2  # the two calls that were recorded
+
+
+def test_calls_of_two_kinds_are_told() -> None:
+    class Optional(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+            return x if y is None else x + y
+
+    (x,), (other,) = sizes(2, 5)
+    status = tried(Optional(), (x,), (other, other), (other,))
+    assert status.is_ok()
+    assert status.notes[0].startswith("2 of its 3 calls were tried")
+
+
+def test_the_first_failure_is_raised_when_it_is_to_be() -> None:
+    with pytest.raises(Exception, match="data-dependent"):
+        tried(Decides(), *sizes(2, 5), quiet=False)
+    assert tried(Decides(), *sizes(2, 5)).step == "EXPORT"
+
+
+class Decides(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize("options", [{"exporter": "onnx"}, {"atol": -1.0}, {"rtol": float("nan")}])
+def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Options(**options).check()
