@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
+from torchferry.converter.peephole import simplified
 from torchferry.converter.promote import onnx_dtype
 from torchferry.converter.schema import operator
 from torchferry.converter.shape import infer_shape
@@ -103,6 +104,8 @@ class Block:
             dtypes = [next((v.dtype for v in values if v is not None), None)] * outputs
         else:
             values, dtypes = self._typed(op_type, inputs, given, outputs)
+            if not given and (known := simplified(self, op_type, values)) is not None:
+                return known
         while values and values[-1] is None:
             values.pop()
         node = ir.node(op_type, values, given, domain=domain, num_outputs=outputs)

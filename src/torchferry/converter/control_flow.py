@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 
-__all__ = ["branch", "loop", "scan"]
+__all__ = ["branch", "inlined", "loop", "scan"]
 
 Values = Sequence[ir.Value]
 
@@ -54,34 +54,37 @@ def loop(
     step: Callable[..., tuple[Values, Values]],
     *,
     condition: ir.Value | None = None,
+    formals: Values | None = None,
 ) -> tuple[ir.Value, ...]:
     """A body that is run again and again on what it made the last time.
 
     Args:
         b: where the Loop goes.
         trips: most runs, int64 of shape ``[]`` or ``[1]``; no limit when ``None``.
-        carried: what the first run is given; shapes and dtypes stay.
+        carried: what the first run is given.
         step: ``step(inner, index, *carried)`` writes one run into ``inner``; ``index`` is int64
             of shape ``[]``. It returns what is carried on and what is kept of every run. With a
             ``condition`` the first value carried on says whether there is another run.
         condition: bool of shape ``[]``; whether there is a first run. Runs ``trips`` times when
             ``None``.
+        formals: new values that the body calls what it is given, with dtypes and shapes; like
+            ``carried`` when ``None``.
 
     Returns:
         What was carried out of the last run, then what was kept, stacked along a new first axis.
     """
     inner = b.inner()
     index = _formal(ir.DataType.INT64, ())
-    formals = [_formal(value.dtype, value.shape) for value in carried]
+    if formals is None:
+        formals = [_formal(value.dtype, value.shape) for value in carried]
     go_on = _formal(ir.DataType.BOOL, ())
     following, kept = step(inner, index, *formals)
     ahead = list(following)
     again = ahead.pop(0) if condition is not None else inner.Identity(go_on)
     body = _graph(b, inner, [index, go_on, *formals], [again, *ahead, *kept], "body")
     limit = b.scalar(trips) if trips is not None else None
-    outputs = b.add(
-        "Loop", (limit, condition, *carried), outputs=len(ahead) + len(kept), body=body
-    )
+    start = b.constant(True) if condition is None and not carried else condition
+    outputs = b.add("Loop", (limit, start, *carried), outputs=len(ahead) + len(kept), body=body)
     # a body may return another shape than it is given
     models = [_either(start, end) for start, end in zip(carried, ahead, strict=True)]
     return _typed(outputs, [*models, *(_stacked(value) for value in kept)])
@@ -131,6 +134,17 @@ def scan(
         scan_output_directions=directions * len(kept) if reverse and kept else None,
     )
     return _typed(outputs, [*states, *(_plain(value.dtype) for value in kept)])
+
+
+def inlined(b: Block, body: Callable[..., list[Any]], values: Sequence[Any]) -> list[Any]:
+    """What a body makes of values, written in place, under names that are found nowhere else."""
+    prefix, first = _place(b), len(b.nodes)
+    results = body(b, *values)
+    for node in b.nodes[first:]:
+        for value in node.outputs:
+            value.name = f"{prefix}_{value.name}" if value.name else None
+            value.meta.pop("finished", None)
+    return results
 
 
 def _graph(

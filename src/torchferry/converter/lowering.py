@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
 from torchferry.errors import UsageError
 
 __all__ = ["Lowering", "Promotion", "find_lowering", "lowers", "parameter_name", "registered"]

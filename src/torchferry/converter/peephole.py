@@ -1,0 +1,112 @@
+"""Nodes that need not be written, seen from what is already there.
+
+A lowering knows its own operator only. Where two of them meet (``x.unsqueeze(0).unsqueeze(-1)``,
+``x * torch.rsqrt(y)``) one node does for two; what is left unused is removed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from torchferry.converter.weight import Weight
+
+if TYPE_CHECKING:
+    from torchferry.converter.block import Block
+
+__all__ = ["simplified"]
+
+Values = Sequence[ir.Value | None]
+
+
+def simplified(b: Block, op_type: str, inputs: Values) -> ir.Value | None:
+    """A value that is what the node would give; ``None`` when the node has to be written.
+
+    Args:
+        b: where a simpler node is added when there is one.
+        op_type: an operator of ONNX's own domain without attributes that matter.
+        inputs: of the node.
+    """
+    rule = _RULES.get(op_type)
+    return None if rule is None else rule(b, inputs)
+
+
+def _unsqueeze(b: Block, inputs: Values) -> ir.Value | None:
+    """Write Unsqueeze(Unsqueeze(x)) as Unsqueeze(x)."""
+    x, outer = inputs[0], _content(inputs[1])
+    inner = None if x is None else x.producer()
+    if inner is None or inner.op_type != "Unsqueeze" or x is None or x.shape is None:
+        return None
+    first, axes = inner.inputs[0], _content(inner.inputs[1])
+    if first is None or axes is None or outer is None or first.meta.get("complex"):
+        return None
+    middle, rank = len(x.shape), len(x.shape) + outer.size
+    added = {int(axis) % rank for axis in outer}
+    rest = [place for place in range(rank) if place not in added]
+    added |= {rest[int(axis) % middle] for axis in axes}
+    result: ir.Value = b.Unsqueeze(first, sorted(added))
+    return result
+
+
+def _mul(b: Block, inputs: Values) -> ir.Value | None:
+    """Write x * 1 as x, and x * Reciprocal(y) as x / y."""
+    for x, factor in (inputs, inputs[::-1]):
+        if x is None or factor is None:
+            continue
+        if _is_number(factor, 1, x):
+            return x
+        made = factor.producer()
+        if made is not None and made.op_type == "Reciprocal":
+            result: ir.Value = b.Div(x, made.inputs[0])
+            return result
+    return None
+
+
+def _div(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
+    """Write x / 1 as x."""
+    x, divisor = inputs
+    return x if x is not None and divisor is not None and _is_number(divisor, 1, x) else None
+
+
+def _and(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
+    """Write x & True as x."""
+    for x, other in (inputs, inputs[::-1]):
+        if x is not None and other is not None and _is_number(other, True, x):
+            return x
+    return None
+
+
+def _reshape(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
+    """Leave a shape that is the same as it is."""
+    x, shape = inputs[0], _content(inputs[1])
+    if x is None or shape is None or x.shape is None or len(x.shape) != shape.size:
+        return None
+    sizes = [int(size) for size in shape]
+    free = [place for place, size in enumerate(sizes) if size == -1]
+    same = all(size in (0, -1) or x.shape[place] == size for place, size in enumerate(sizes))
+    # 0 copies a size; one size that is left to infer is the one x has, as the others are equal
+    return x if same and len(free) <= 1 and 0 not in list(x.shape) else None
+
+
+_RULES: dict[str, Callable[[Block, Values], ir.Value | None]] = {
+    "Unsqueeze": _unsqueeze, "Mul": _mul, "Div": _div, "And": _and, "Reshape": _reshape,
+}  # fmt: skip
+
+
+def _content(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    """A small constant; ``None`` for everything else."""
+    tensor = None if value is None else value.const_value
+    if tensor is None or isinstance(tensor, Weight) or tensor.size > 16:
+        return None
+    return tensor.numpy()
+
+
+def _is_number(value: ir.Value, number: float, beside: ir.Value) -> bool:
+    """Whether a constant is this number, and does not widen the shape of what it stands beside."""
+    content = _content(value)
+    if content is None or content.size != 1 or beside.shape is None:
+        return False
+    return content.ndim <= len(beside.shape) and bool(content.reshape(-1)[0] == number)

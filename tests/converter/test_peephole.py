@@ -1,0 +1,49 @@
+"""Nodes that are not written, and look-alikes that are."""
+
+import pytest
+import torch
+from op_case import check
+
+X = [(torch.randn(2, 3),), (torch.randn(5, 3),)]
+
+
+@pytest.mark.parametrize(
+    ("function", "nodes"),
+    [
+        (lambda x: x[None, :, None, :, None], ["Unsqueeze"]),
+        (lambda x: x.unsqueeze(-1).unsqueeze(0).unsqueeze(2), ["Unsqueeze"]),
+        (lambda x: x * 1, []),
+        (lambda x: 1.0 * (x + 1), ["Add"]),
+        (lambda x: x / 1.0 + x, ["Add"]),
+        (lambda x: x * torch.rsqrt(x.abs() + 1), ["Abs", "Add", "Sqrt", "Div"]),
+        (lambda x: x.view(x.shape[0], 3) + 1, ["Add"]),
+        (lambda x: (x > 0) & True, ["Greater"]),
+    ],
+)
+def test_one_node_does(function, nodes):
+    model = check(function, *X)
+    assert [node.op_type for node in model.graph if node.op_type != "Identity"] == nodes
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * torch.ones(1, 1, 1),
+        lambda x: x * 2,
+        lambda x: x.to(torch.int64) * 1.0,
+        lambda x: x.view(3, x.shape[0]) * 1,
+        lambda x: (x > 0) & torch.zeros((), dtype=torch.bool),
+        lambda x: x.sum() * torch.ones(4),
+    ],
+)
+def test_what_only_looks_alike(function):
+    check(function, *X)
+
+
+def test_a_value_that_is_used_elsewhere_stays():
+    def function(x):
+        y = x.unsqueeze(0)
+        return y + 1, y.unsqueeze(-1)
+
+    model = check(function, *X)
+    assert [node.op_type for node in model.graph].count("Unsqueeze") == 2
