@@ -63,3 +63,23 @@ def test_a_failing_capture_is_told_in_short():
     with pytest.raises(tf.CaptureError, match=r"torch\.export failed: .*torchferry\.capture") as e:
         tf.to_onnx(Decides(), (torch.ones(2),))
     assert len(str(e.value).splitlines()) <= 12
+
+
+def test_classes_of_modules_become_functions():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.relu(self.linear(x)) + x
+
+    model = torch.nn.Sequential(Layer(), Layer(), torch.nn.Linear(4, 2))
+    converted = tf.to_onnx(
+        model, (torch.randn(2, 3, 4),), dynamic_shapes=({0: "batch"},), functions=("Layer",)
+    )
+    assert len(converted.model.functions) == 1
+    calls = [node.op_type for node in converted.model.graph if node.domain]
+    assert len(calls) == 2
+    x = torch.randn(5, 3, 4)
+    assert tf.max_diff(model(x), converted(x)).abs <= 1e-6

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.converter import dimension, mutation, signature, torch_onnx
+from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Size
 from torchferry.errors import UsageError
@@ -63,13 +64,10 @@ def convert(
             "torchferry.capture returns"
         )
     mutation.refuse_mutations(program)
-    names = dimension.DimensionNames(program, dims or {})
-    model = _finished(translate(program, opset, names), program, defaults)
+    model = translate(program, opset, dimension.DimensionNames(program, dims or {}))
     if chosen := tuple(functions):
-        from torchferry.converter.functions import extract_functions
-
         extract_functions(model, chosen)
-    return model
+    return _finished(model, program, defaults)
 
 
 def convert_with_torch(

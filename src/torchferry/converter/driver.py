@@ -148,7 +148,8 @@ class Scope:
             raise _failed(node, str(error) or type(error).__name__) from error
         said = provenance(node)
         for made in self.block.nodes[first:]:
-            made.metadata_props.update(said)
+            if not made.metadata_props:  # those of a body that was written in place have theirs
+                made.metadata_props.update(said)
 
     def _arguments(self, node: fx.Node, lowering: Lowering) -> tuple[list[Any], dict[str, Any]]:
         kinds = _kinds(node.target)
@@ -221,9 +222,7 @@ class Scope:
 
     def _describe(self, value: ir.Value, example: torch.Tensor) -> None:
         value.type = ir.TensorType(onnx_dtype(_real_dtype(example.dtype)))
-        shape: list[int | str] = [
-            size if isinstance(size, int) else self._sizes.text(size) for size in example.shape
-        ]
+        shape: list[int | str] = [self._sizes.axis(size) for size in example.shape]
         if example.dtype.is_complex:
             shape.append(2)
             value.meta["complex"] = True

@@ -32,12 +32,12 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
         program: left as it is.
         known: whether an operator can be converted as it stands.
     """
-    written = True
+    first = True
     for _ in range(_ROUNDS):
         table = _table(program, known)
-        if not table and not (written and _writes_in_place(program)):
+        if not table and not (first and (_writes_in_place(program) or _transformed(program))):
             break
-        written = False
+        first = False
         with _flat(program), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             decomposed = program.run_decompositions(table)
@@ -78,6 +78,16 @@ def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, 
 
 def _writes_in_place(program: ExportedProgram) -> bool:
     return any(target._schema.is_mutable for target in _calls(program) - _HARMLESS)
+
+
+def _transformed(program: ExportedProgram) -> bool:
+    """Whether blocks run under vmap or autocast, which tracing applies to what is in them."""
+    return any(
+        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+        or (node.target is torch.ops.higher_order.wrap_with_autocast and node.args[2])
+        for graph in graphs_of(program)
+        for node in graph.nodes
+    )
 
 
 _known: dict[Any, Callable[..., Any]] = {}

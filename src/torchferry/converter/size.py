@@ -44,6 +44,14 @@ class Sizes:
             self._texts[expr] = self._name(str(expr))
         return self._texts[expr]
 
+    def axis(self, size: Any) -> int | str:
+        """An axis of a shape: an int where the size is constant, else how it is written."""
+        expr = expression(size)
+        if isinstance(expr, int) or getattr(expr, "is_number", False):
+            return int(expr)
+        text = self.text(expr)
+        return int(text) if text.isdecimal() else text
+
     def bind(self, value: ir.Value, sizes: Any) -> None:
         """Learn from a tensor's sizes where its symbols come from.
 
