@@ -254,3 +254,29 @@ def test_a_model_in_training_is_told_to_evaluate():
     with pytest.raises(ConversionError, match=r"buffer 0.num_batches_tracked.*model.eval\(\)"):
         refuse_mutations(torch.export.export(model, (torch.ones(2, 3),)))
     refuse_mutations(torch.export.export(model.eval(), (torch.ones(2, 3),)))
+
+
+class Keeps(torch.nn.Module):
+    """Writes its state in place, as caches of convolution and recurrence do, and returns it."""
+
+    def forward(self, x, state, unused):
+        state.copy_(state * 0.5 + x)
+        return state.sum(-1), state
+
+
+def test_a_write_to_an_input_that_is_returned_is_not_lost(session):
+    program = torch.export.export(Keeps(), tuple(torch.randn(3, 2, 3)))
+    run = session(convert(program))
+    x, state, unused = torch.randn(3, 2, 3)
+    expected = Keeps()(x, state.clone(), unused)
+    assert max_diff(expected, run(x, state, unused)).abs <= 1e-6
+
+
+def test_one_that_is_not_returned_is_refused():
+    class Loses(torch.nn.Module):
+        def forward(self, x, state):
+            state.add_(x)
+            return state * 2
+
+    with pytest.raises(ConversionError, match="forward writes to input state"):
+        convert(torch.export.export(Loses(), tuple(torch.randn(2, 2, 3))))

@@ -32,6 +32,7 @@ def convert(
     dims: Mapping[tuple[Path, int], Size] | None = None,
     defaults: Mapping[str, Any] | None = None,
     functions: Iterable[type[torch.nn.Module] | str] = (),
+    as_stored: bool = False,
 ) -> ir.Model:
     """Translate an exported program to ONNX.
 
@@ -49,6 +50,8 @@ def convert(
             must be given, with the same value, whenever the model is called.
         functions: classes of modules (or their names) that become local ONNX functions; modules
             that compute the same share one.
+        as_stored: keep every weight as it lies in memory, so that the file it is mapped from can
+            serve the model; a transposed one costs a Transpose node.
 
     Raises:
         UsageError: the opset is out of range, there is no program, or no module of a class.

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from torchferry.converter.functional import functional
 from torchferry.converter.provenance import user_line
 from torchferry.errors import ConversionError
 
@@ -28,9 +29,10 @@ _NORMS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.defaul
 
 
 def refuse_mutations(program: ExportedProgram) -> None:
-    """Check that the program leaves its inputs, buffers, parameters and constants as they are.
+    """Check that no write of the program to its inputs, buffers, parameters or constants is lost.
 
-    Writes to what was made on the way are fine.
+    Writes to what was made on the way are fine, and so are those to an input that the program
+    returns as well: the caller has the new value.
 
     Raises:
         ConversionError: names what is written to, and the user's line.
@@ -51,6 +53,9 @@ def refuse_mutations(program: ExportedProgram) -> None:
         if output.kind not in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             kind = output.kind.name.removeprefix("USER_").split("_")[0].lower()
             written.setdefault(f"{kind} {output.target}", program.graph.output_node())
+    if written and all(name.startswith("input ") for name in written):
+        returned = _returned(program)
+        written = {name: node for name, node in written.items() if name[6:] not in returned}
     if written:
         training = any(name.endswith("num_batches_tracked") for name in written)
         first = next(iter(written.values()))
@@ -67,6 +72,28 @@ def refuse_mutations(program: ExportedProgram) -> None:
             node=first.name,
             source_line=line,
         )
+
+
+def _returned(program: ExportedProgram) -> set[str]:
+    """The inputs that the program writes to and whose new value is among its outputs."""
+    signature = functional(program, lambda _: True).graph_signature
+    outputs = {
+        spec.arg.name
+        for spec in signature.output_specs
+        if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
+    }
+    written = {
+        spec.target
+        for spec in signature.output_specs
+        if spec.kind is OutputKind.USER_INPUT_MUTATION and spec.arg.name in outputs
+    }
+    # tracing gives the inputs other names, in the same order
+    before = program.graph_signature.input_specs
+    return {
+        spec.arg.name
+        for spec, after in zip(before, signature.input_specs, strict=True)
+        if after.arg.name in written
+    }
 
 
 def _written_by(node: torch.fx.Node) -> Iterator[torch.fx.Node]:

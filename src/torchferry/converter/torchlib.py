@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,13 @@ __all__ = ["borrowed", "translate"]
 def _registry() -> Any:
     from torch.onnx._internal.exporter import _registration
 
-    return _registration.ONNXRegistry.from_torchlib()
+    # It warns of every package of operators that is not installed.
+    logger = logging.getLogger(_registration.__name__)
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        return _registration.ONNXRegistry.from_torchlib()
+    finally:
+        logger.disabled = disabled
 
 
 def borrowed(target: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +30,13 @@ _IR_LEAST = 10  # what torch.onnx writes; the runtimes of the day read it
 _PLACES = 12  # lines that name missing operators
 
 
-def translate(program: ExportedProgram, opset: int, names: Callable[[str], str] = str) -> ir.Model:
+def translate(
+    program: ExportedProgram,
+    opset: int,
+    names: Callable[[str], str] = str,
+    *,
+    as_stored: bool = False,
+) -> ir.Model:
     """The program's graph in ONNX, with torch's names of values.
 
     Args:
@@ -39,6 +44,7 @@ def translate(program: ExportedProgram, opset: int, names: Callable[[str], str] 
         opset: ONNX operator set.
         names: what a size is called (``s13 + s70`` to ``past + sequence``); symbols that get one
             name are taken for one size.
+        as_stored: see `torchferry.converter.convert`.
 
     Raises:
         MissingLowering: operators that neither we nor onnxscript nor torch's decompositions know,
@@ -49,7 +55,7 @@ def translate(program: ExportedProgram, opset: int, names: Callable[[str], str] 
     _check_known(program)
     block = Block(opset)
     scope = Scope(block, Sizes(names), root=program.graph_module)
-    inputs = list(_bound(program, scope))
+    inputs = list(_bound(program, scope, as_stored))
     returned = scope.walk(program.graph)
     specs = program.graph_signature.output_specs
     outputs = [
@@ -73,19 +79,23 @@ def _ours(target: Any) -> bool:
     )
 
 
-def _bound(program: ExportedProgram, scope: Scope) -> Iterator[ir.Value]:
+def _bound(program: ExportedProgram, scope: Scope, as_stored: bool) -> Iterator[ir.Value]:
     """Bind every placeholder; yield those that are inputs of the graph."""
     held = {**program.state_dict, **program.constants}
-    memory = Counter(
-        tensor.untyped_storage()._cdata for tensor in held.values() if _stored(tensor)
-    )
+    names: dict[int, list[str]] = {}  # of the weights that lie in one memory
+    for name, tensor in held.items():
+        if _stored(tensor):
+            names.setdefault(tensor.untyped_storage()._cdata, []).append(name)
     for node, spec in zip(
         program.graph.find_nodes(op="placeholder"), _specs(program), strict=True
     ):
         if spec.kind in _WEIGHTS:
             tensor = held[spec.target]
-            tied = memory[tensor.untyped_storage()._cdata] > 1 or len(node.users) > 1
-            scope.bind(node, weight_value(tensor, str(spec.target), shared=tied))
+            tied = names[tensor.untyped_storage()._cdata]
+            shared = as_stored or len(tied) > 1 or len(node.users) > 1
+            value = weight_value(tensor, str(spec.target), shared=shared)
+            value.meta["tied"] = tied  # a checkpoint may have it under any of them
+            scope.bind(node, value)
         elif isinstance(spec.arg, ConstantArgument):
             scope.bind(node, spec.arg.value)
         elif isinstance(node.meta.get("val"), torch.Tensor):

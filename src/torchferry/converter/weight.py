@@ -7,6 +7,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from torchferry.converter.promote import onnx_dtype
 
@@ -16,9 +17,11 @@ __all__ = ["Weight", "weight_value"]
 class Weight(TorchTensor):
     """A view of a parameter, buffer or constant of the program.
 
+    Of a tensor on ``meta`` it has no data: `torchferry.graph.bind_weights` gives it some.
+
     Attributes:
-        shared: whether another parameter is a view of the same memory (tied weights), or several
-            nodes use it.
+        shared: whether it must be kept as it lies: another parameter is a view of the same memory
+            (tied weights), several nodes use it, or a file of weights holds it.
     """
 
     def __init__(self, tensor: torch.Tensor, name: str, *, shared: bool = False) -> None:
@@ -32,8 +35,21 @@ class Weight(TorchTensor):
 
 
 def weight_value(tensor: torch.Tensor, name: str, *, shared: bool = False) -> ir.Value:
-    """An initializer for a tensor; complex numbers become a last axis of two."""
+    """An initializer for a tensor; complex numbers become a last axis of two.
+
+    Args:
+        tensor: of a fake tensor, or one on ``meta``, the initializer has no data, and is kept as
+            it lies, since whoever binds it has the tensor and not its transpose.
+        name: of the initializer.
+        shared: see `Weight`.
+    """
     tensor = tensor.detach()
+    if isinstance(tensor, FakeTensor):
+        with unset_fake_temporarily():
+            tensor = torch.empty_strided(
+                tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta"
+            )
+    shared = shared or tensor.is_meta
     complex_numbers = tensor.is_complex()
     if complex_numbers:
         tensor = torch.view_as_real(tensor.resolve_conj())

@@ -1,4 +1,4 @@
-"""What torchferry itself has: lowerings, patches, models. ``torchferry inspect ops|patches|zoo``."""
+"""What torchferry itself has: lowerings, patches, models; ``torchferry inspect`` shows it."""
 
 from __future__ import annotations
 
