@@ -135,13 +135,15 @@ class Scope:
         first = len(self.block.nodes)
         complex_numbers = any(map(_is_complex, [node, *node.all_input_nodes]))
         lowering = find_lowering(node.target, complex=complex_numbers)
+        example = node.meta.get("val")
+        self.block.results = len(example) if isinstance(example, (list, tuple)) else None
         try:
             if lowering is not None:
                 args, kwargs = self._arguments(node, lowering)
                 result = lowering.write(self.block, *args, **kwargs)
             else:
                 result = torchlib.translate(self, node)
-            self.values[node] = self._finished(result, node.meta.get("val"), node)
+            self.values[node] = self._finished(result, example, node)
         except LoweringFailed:
             raise
         except Exception as error:  # the driver's wrapper: any lowering's exception gets its place
@@ -229,6 +231,7 @@ class Scope:
         _check_shape(value, shape)
         value.shape = ir.Shape(shape)
         value.meta["finished"] = True
+        value.meta["example"] = example  # as torch knows it: strides, too
         self._sizes.bind(value, example.shape)
 
     def _attribute(self, node: fx.Node) -> Any:

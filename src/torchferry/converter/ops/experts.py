@@ -39,7 +39,7 @@ def _grouped_mm(
 
 @lowers("transformers::grouped_mm_fallback")
 def grouped_mm_fallback(b: Block, x: ir.Value, weight: ir.Value, offs: ir.Value) -> ir.Value:
-    """transformers' own operator for devices without a grouped product."""
+    """Transformers' own operator for devices without a grouped product."""
     return _rows_by_group(b, x, weight, offs)
 
 

@@ -191,9 +191,9 @@ def native_group_norm(
     x: ir.Value,
     weight: ir.Value | None,
     bias: ir.Value | None,
-    N: Size,  # noqa: N803  (the schema's name)
-    C: Size,  # noqa: N803
-    HxW: Size,  # noqa: N803
+    N: Size,
+    C: Size,
+    HxW: Size,
     group: int,
     eps: float,
 ) -> tuple[ir.Value, ir.Value, ir.Value]:

@@ -1,0 +1,79 @@
+"""Views of memory: as_strided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import torch
+
+from torchferry.converter.block import Block
+from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.axes import Size, sizes_of, steps
+from torchferry.converter.ops.view import flat, reshaped
+from torchferry.converter.weight import Weight
+
+__all__: list[str] = []
+
+aten = torch.ops.aten
+
+
+def _check_contiguous(x: ir.Value) -> None:
+    """A tensor in ONNX has no strides: only one that lies in memory as it reads can be viewed.
+
+    Raises:
+        ValueError: it does not, or nothing says so.
+    """
+    if isinstance(x.const_value, Weight):
+        kept = bool(x.const_value.raw.is_contiguous())
+    else:
+        example = x.meta.get("example")
+        kept = (
+            example.is_contiguous() and example.storage_offset() == 0
+            if isinstance(example, torch.Tensor)
+            else x.producer() is None
+        )
+    if not kept:
+        raise ValueError(
+            "as_strided reads memory, and its input does not lie there in the order of its "
+            "elements: call .contiguous() before, or write it with slices"
+        )
+
+
+def _places(
+    b: Block, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
+) -> ir.Value:
+    """Where in memory every element is, int64 of shape ``size``."""
+    places = b.scalar(storage_offset or 0)
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        line = b.Mul(steps(b, 0, count), b.scalar(step))
+        behind = len(size) - 1 - axis
+        places = b.Add(places, b.Unsqueeze(line, list(range(1, 1 + behind))) if behind else line)
+    return places
+
+
+@lowers(aten.as_strided.default, aten.as_strided_copy.default)
+def as_strided(
+    b: Block,
+    x: ir.Value,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> ir.Value:
+    _check_contiguous(x)
+    return b.Gather(flat(b, x), _places(b, size, stride, storage_offset), axis=0)
+
+
+@lowers(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    b: Block,
+    x: ir.Value,
+    src: ir.Value,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> ir.Value:
+    _check_contiguous(x)
+    places = flat(b, _places(b, size, stride, storage_offset))
+    made = b.ScatterElements(flat(b, x), places, flat(b, b.cast(src, x)))
+    return reshaped(b, made, sizes_of(b, x))
