@@ -149,4 +149,4 @@ def _complaints(unknown: set[str], missing: list[str]) -> Iterator[str]:
 
 def _load() -> None:
     """Our own lowerings register themselves as they are imported."""
-    import torchferry.converter.ops  # noqa: F401  (they import this module)
+    from torchferry.converter import ops  # noqa: F401  (they import this module)

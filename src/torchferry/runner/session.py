@@ -144,7 +144,7 @@ class Session:
             results = self.session.run_with_ort_values(names, ort_feeds)
         except _ort_errors() as error:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
-            raise _run_error(f"onnxruntime failed on {shapes}", error) from error
+            raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
         return {name: _to_torch(r) for name, r in zip(names, results, strict=True)}
 
 
@@ -173,11 +173,11 @@ def _ort_errors() -> tuple[type[Exception], ...]:
     return (RuntimeError, *(getattr(state, name) for name in names if hasattr(state, name)))
 
 
-def _run_error(what: str, error: Exception) -> RunError:
+def _run_error(what: str, error: Exception, given: str = "") -> RunError:
     text = " ".join(str(error).split())
     node = _NODE.search(text)
     name = next((group for group in node.groups() if group), None) if node else None
-    return RunError(f"{what}: {text[:600]}", node=name)
+    return RunError(f"{what}: {text[:600]}{given[:600]}", node=name)
 
 
 def run(path: Path | str, /, *args: Any, **kwargs: Any) -> Any:

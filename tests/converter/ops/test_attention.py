@@ -125,3 +125,18 @@ def test_multi_head_attention_with_a_padding_mask(opset):
 def test_encoder_layer():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
     check(layer.eval(), (r(2, 5, 8),), (r(1, 3, 8),))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_no_key_at_all(kind):
+    def attend(q, k, v, mask):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    def inputs(batch, keys):
+        mask = torch.rand(batch, 1, 3, keys) > 0.4
+        bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        shape = (batch, 2, keys, 8)
+        query = torch.randn(batch, 2, 3, 8)
+        return query, torch.randn(shape), torch.randn(shape), mask if kind is torch.bool else bias
+
+    check(attend, inputs(2, 5), inputs(1, 7), inputs(3, 0))

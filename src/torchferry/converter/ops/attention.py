@@ -145,14 +145,14 @@ def _seeing(b: Block, mask: ir.Value) -> ir.Value:
     made: tuple[Block, ir.Value] | None = mask.meta.get("seeing")
     if made is not None and made[0] is b:
         return made[1]
-    if mask.dtype != ir.DataType.BOOL:
-        most = b.ReduceMax(mask, [-1])
-        seeing = b.Greater(most, b.constant(-np.inf, most))
+    seen = mask if mask.dtype == ir.DataType.BOOL else b.Greater(mask, b.constant(-np.inf, mask))
+    if not isinstance(b.dim(mask, -1), int):
+        # a sum, as there may be no key at all: onnxruntime has no greatest of nothing
+        seeing = b.Greater(b.ReduceSum(b.cast(seen, ir.DataType.FLOAT), [-1]), 0.0)
     elif b.opset >= 20:
-        seeing = b.ReduceMax(mask, [-1])
+        seeing = b.ReduceMax(seen, [-1])
     else:
-        numbers = b.ReduceMax(b.cast(mask, ir.DataType.INT32), [-1])
-        seeing = b.cast(numbers, ir.DataType.BOOL)
+        seeing = b.cast(b.ReduceMax(b.cast(seen, ir.DataType.INT32), [-1]), ir.DataType.BOOL)
     mask.meta["seeing"] = b, seeing
     return seeing
 
