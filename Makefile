@@ -24,10 +24,10 @@ demo: $(VENV)/.runtime  ## export a small Llama-like decoder to out/ and prove i
 	$(VENV)/bin/torchferry export zoo:tiny-llm -o out --force
 
 test: $(VENV)/.test  ## run the tests (minutes)
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) -n auto --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.test  ## run the slow tests: whole models with trained weights
-	$(PYTEST) -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]  # 5: no test is marked slow
+	$(PYTEST) -n auto --dist loadfile -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]  # 5: no test is marked slow
 
 check: $(VENV)/.dev  ## lint, formatting, types, the rules of the house
 	$(PY) -m ruff check .

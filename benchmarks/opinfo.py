@@ -149,7 +149,7 @@ def one(name: str, module: Sample, options: argparse.Namespace) -> tuple[str, st
     try:
         with torch.no_grad():
             expected = module(*(t.clone() for t in inputs))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  (it is the row)
         return "eager", str(error)
     program = capture(module, inputs, dynamic=not options.static)
     if isinstance(program, str):
@@ -161,11 +161,11 @@ def one(name: str, module: Sample, options: argparse.Namespace) -> tuple[str, st
     )
     try:
         model = convert(program, options)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  (it is the row)
         return "refused", f"{type(error).__name__}: {error}"
     try:
         session = load(model)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  (it is the row)
         return "load", str(error)
     used = [i.name for i in session.get_inputs()]
     names = [value.name for value in model.graph.inputs]
@@ -174,7 +174,7 @@ def one(name: str, module: Sample, options: argparse.Namespace) -> tuple[str, st
         got = session.run_with_ort_values(
             [o.name for o in session.get_outputs()], {k: feed(t) for k, t in feeds.items()}
         )
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  (it is the row)
         return "run", str(error)
     constants = [not isinstance(s.arg, torch.export.graph_signature.ConstantArgument)
                  for s in program.graph_signature.output_specs]  # fmt: skip
@@ -195,7 +195,7 @@ def capture(module: Sample, inputs: list[torch.Tensor], *, dynamic: bool) -> Any
                 return torch.export.export(
                     module, tuple(inputs), dynamic_shapes=shapes, strict=False
                 )
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  (it is the row)
             reason = f"{type(error).__name__}: {error}"
     return reason
 

@@ -87,7 +87,7 @@ class MissingLowering(ConversionError):  # noqa: N818  (the name says what is mi
         self.operators = dict(operators)
 
 
-class LoweringFailed(ConversionError):  # noqa: N818
+class LoweringFailed(ConversionError):  # noqa: N818  (the name says it)
     """One operator could not be written with what it was given."""
 
 

@@ -76,7 +76,8 @@ def test_a_node_that_fails_at_run_time_is_named(tmp_path):
         [the_product] y = MatMul(x, w)
     }"""
     session = Session(write(tmp_path / "model.onnx", body, inputs=("x", "w")))
-    with pytest.raises(RunError, match=r"onnxruntime failed: .*, on x \(2, 3\), w \(2, 3\)") as caught:
+    said = r"onnxruntime failed: .*, on x \(2, 3\), w \(2, 3\)"
+    with pytest.raises(RunError, match=said) as caught:
         session(torch.ones(2, 3), torch.ones(2, 3))
     assert caught.value.node == "the_product"
     assert caught.value.exit_code == 4

@@ -102,10 +102,12 @@ class Block:
         given = {name: value for name, value in attributes.items() if value is not None}
         if domain:
             self.domains.setdefault(domain, version)
-            values = [self._plain_input(value) for value in inputs]
+            values = [
+                v if v is None or isinstance(v, ir.Value) else self.constant(v) for v in inputs
+            ]
             dtypes = [next((v.dtype for v in values if v is not None), None)] * outputs
         else:
-            values, dtypes = self._typed(op_type, inputs, given, outputs)
+            values, dtypes = _typed(self, op_type, inputs, given, outputs)
             if not given and (known := simplified(self, op_type, values)) is not None:
                 return known
         while values and values[-1] is None:
@@ -146,7 +148,7 @@ class Block:
             return self.constant(x, wanted)
         if x.dtype == wanted:
             return x
-        number = self._number_of(x)
+        number = _number_of(x)
         if number is not None:
             return self.constant(number, wanted)
         cast: ir.Value = self.Cast(x, to=wanted.value)
@@ -260,60 +262,58 @@ class Block:
         self._shapes[key] = value
         return value
 
-    def _number_of(self, x: ir.Value) -> Any:
-        """The content of a constant that this block made."""
-        if isinstance(x.const_value, Weight) or x.const_value is None:
-            return None
-        return x.const_value.numpy()
 
-    def _plain_input(self, value: Any) -> ir.Value | None:
-        return value if value is None or isinstance(value, ir.Value) else self.constant(value)
+def _number_of(x: ir.Value) -> Any:
+    """The content of a constant that this block made."""
+    if isinstance(x.const_value, Weight) or x.const_value is None:
+        return None
+    return x.const_value.numpy()
 
-    def _typed(
-        self, op_type: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int
-    ) -> tuple[list[ir.Value | None], list[ir.DataType | None]]:
-        """The inputs as values, attributes as the schema wants them, dtypes of the outputs."""
-        known = operator(op_type, self.opset)
-        for name in attributes.keys() - known.attributes:
-            raise ValueError(f"{op_type} has no attribute {name} in opset {self.opset}")
-        for name in attributes.keys() & known.floats:
-            value = attributes[name]
-            several = isinstance(value, (list, tuple))
-            attributes[name] = [float(v) for v in value] if several else float(value)
-        by_variable: dict[str | None, ir.DataType | None] = {}
-        for index, value in enumerate(inputs):
-            if isinstance(value, ir.Value) and value.dtype is not None:
-                by_variable.setdefault(known.input_type(index), value.dtype)
-        values: list[ir.Value | None] = []
-        for index, value in enumerate(inputs):
-            if value is None or isinstance(value, ir.Value):
-                values.append(value)
-                continue
-            variable = known.input_type(index)
-            if variable is None:
-                raise ValueError(f"{op_type} takes {len(known.inputs)} inputs, not {len(inputs)}")
-            fixed = known.fixed.get(variable)
-            values.append(self.constant(value, fixed or by_variable.get(variable)))
-        if op_type == "Cast":
-            return values, [ir.DataType(attributes["to"])]
-        kinds = [None if value is None else value.dtype for value in values]
-        return values, [
-            self._output_dtype(op_type, attributes, known.output_dtype(i, kinds))
-            for i in range(outputs)
-        ]
 
-    @staticmethod
-    def _output_dtype(
-        op_type: str, attributes: dict[str, Any], dtype: ir.DataType | None
-    ) -> ir.DataType | None:
-        if dtype is not None:
-            return dtype
-        if op_type in ("ConstantOfShape", "Constant") and "value" in attributes:
-            tensor: ir.TensorProtocol = attributes["value"]
-            return tensor.dtype
-        if "dtype" in attributes:
-            return ir.DataType(attributes["dtype"])
-        return ir.DataType.FLOAT if op_type == "ConstantOfShape" else None
+def _typed(
+    b: Block, op_type: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int
+) -> tuple[list[ir.Value | None], list[ir.DataType | None]]:
+    """The inputs as values, attributes as the schema wants them, dtypes of the outputs."""
+    known = operator(op_type, b.opset)
+    for name in attributes.keys() - known.attributes:
+        raise ValueError(f"{op_type} has no attribute {name} in opset {b.opset}")
+    for name in attributes.keys() & known.floats:
+        value = attributes[name]
+        several = isinstance(value, (list, tuple))
+        attributes[name] = [float(v) for v in value] if several else float(value)
+    by_variable: dict[str | None, ir.DataType | None] = {}
+    for index, value in enumerate(inputs):
+        if isinstance(value, ir.Value) and value.dtype is not None:
+            by_variable.setdefault(known.input_type(index), value.dtype)
+    values: list[ir.Value | None] = []
+    for index, value in enumerate(inputs):
+        if value is None or isinstance(value, ir.Value):
+            values.append(value)
+            continue
+        variable = known.input_type(index)
+        if variable is None:
+            raise ValueError(f"{op_type} takes {len(known.inputs)} inputs, not {len(inputs)}")
+        fixed = known.fixed.get(variable)
+        values.append(b.constant(value, fixed or by_variable.get(variable)))
+    if op_type == "Cast":
+        return values, [ir.DataType(attributes["to"])]
+    kinds = [None if value is None else value.dtype for value in values]
+    return values, [
+        _output_dtype(op_type, attributes, known.output_dtype(i, kinds)) for i in range(outputs)
+    ]
+
+
+def _output_dtype(
+    op_type: str, attributes: dict[str, Any], dtype: ir.DataType | None
+) -> ir.DataType | None:
+    if dtype is not None:
+        return dtype
+    if op_type in ("ConstantOfShape", "Constant") and "value" in attributes:
+        tensor: ir.TensorProtocol = attributes["value"]
+        return tensor.dtype
+    if "dtype" in attributes:
+        return ir.DataType(attributes["dtype"])
+    return ir.DataType.FLOAT if op_type == "ConstantOfShape" else None
 
 
 def _element_type(

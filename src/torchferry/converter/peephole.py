@@ -65,13 +65,13 @@ def _mul(b: Block, inputs: Values) -> ir.Value | None:
     return None
 
 
-def _div(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
+def _div(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001  (a rule's parameters)
     """Write x / 1 as x."""
     x, divisor = inputs
     return x if x is not None and divisor is not None and _is_number(divisor, 1, x) else None
 
 
-def _and(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
+def _and(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001  (a rule's parameters)
     """Write x & True as x."""
     for x, other in (inputs, inputs[::-1]):
         if x is not None and other is not None and _is_number(other, True, x):
@@ -79,7 +79,7 @@ def _and(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
     return None
 
 
-def _reshape(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001
+def _reshape(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001  (a rule's parameters)
     """Leave a shape that is the same as it is."""
     x, shape = inputs[0], _content(inputs[1])
     if x is None or shape is None or x.shape is None or len(x.shape) != shape.size:

@@ -36,15 +36,13 @@ def to_onnx(
 ) -> OnnxProgram:
     """Convert a module, or a program that was exported before, to ONNX.
 
-    Nothing is optimized and nothing is compared: `export` does both.
+    Nothing is optimized or compared: `export` does both.
 
     Args:
-        model: a module (a ``GraphModule`` is one), an ``ExportedProgram``, what `capture` gave,
-            or the path of a ``.pt2`` file.
+        model: a module, an ``ExportedProgram``, what `capture` gave, or a ``.pt2`` file.
         args: positional arguments of a module, to be exported with.
         kwargs: named arguments.
-        dynamic_shapes: of a module: what ``torch.export.export`` takes, or names of dimensions
-            in place of ``Dim``, which the model's inputs then have.
+        dynamic_shapes: as ``torch.export.export`` takes them; names may stand for ``Dim``.
         opset: ONNX operator set, 18 or newer; 20 when ``None``.
         functions: classes of modules (or their names) that become local ONNX functions.
 

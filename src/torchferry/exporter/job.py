@@ -6,9 +6,11 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from torchferry.errors import CaptureError, FerryError, RunError
@@ -24,7 +26,6 @@ dimension became fixed. ``unverified``: too few sizes could be compared. ``refus
 names the reason. ``runtime``: onnxruntime cannot load or run the model. The others are ends of the
 process: by a signal, after the time allowed, at the limit of memory."""
 
-_MARK = "torchferry-row:"  # what a model prints as it runs is not the row
 _SECONDS = 600.0
 
 
@@ -95,19 +96,20 @@ def run_job(job: Job, timeout: float = _SECONDS, memory: int | None = None) -> R
         timeout: seconds until the process is ended.
         memory: bytes of data it may allocate; no limit when ``None``.
     """
-    command = [sys.executable, "-m", "torchferry.exporter.job", json.dumps(asdict(job))]
-    command += [str(memory)] if memory else []
-    start = time.monotonic()
-    try:
-        done = subprocess.run(  # noqa: S603  (our own interpreter and module)
-            command, capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Row(job, "timeout", f"not done after {timeout:g} s", seconds=timeout)
-    seconds = time.monotonic() - start
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(_MARK):
-            return replace(Row.of(json.loads(line.removeprefix(_MARK))), seconds=seconds)
+    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
+        file = Path(folder) / "row.json"  # what a model prints as it runs is not the row
+        command = [sys.executable, "-m", "torchferry.exporter.job", json.dumps(asdict(job))]
+        command += [str(file), str(memory or 0)]
+        start = time.monotonic()
+        try:
+            done = subprocess.run(  # noqa: S603  (our own interpreter and module)
+                command, capture_output=True, text=True, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Row(job, "timeout", f"not done after {timeout:g} s", seconds=timeout)
+        seconds = time.monotonic() - start
+        if file.exists():
+            return replace(Row.of(json.loads(file.read_text("utf-8"))), seconds=seconds)
     last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1][:300]
     outcome: Outcome = "memory" if "MemoryError" in last or "bad_alloc" in last else "crash"
     return Row(job, outcome, f"the process ended with {done.returncode}: {last}", seconds)
@@ -181,16 +183,15 @@ def _spent(row: Row) -> Row:
     return replace(row, cpu_seconds=used.ru_utime + used.ru_stime, peak_bytes=peak)
 
 
-def _main(arguments: list[str]) -> None:
-    if len(arguments) > 1:
-        limit = int(arguments[1])
+def _main(job: str, file: str, memory: str) -> None:
+    if limit := int(memory):
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     import torch
 
     torch.set_num_threads(1)  # as many jobs as processors run beside each other
-    row = perform(Job(**json.loads(arguments[0])))
-    sys.stdout.write(f"\n{_MARK}{json.dumps(row.to_dict())}\n")
+    row = perform(Job(**json.loads(job)))
+    Path(file).write_text(json.dumps(row.to_dict()), "utf-8")
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _main(*sys.argv[1:])

@@ -25,17 +25,21 @@ class _Dtype(StrEnum):
     bf16 = "bf16"
 
 
+_Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL]...",
+        help="As for export; zoo:NAME stands for all its variants.  [default: the zoo]",
+    ),
+]
+_Out = Annotated[
+    Path, typer.Option("-o", "--out", metavar="FILE", help="Rows in JSON, one a line.")
+]
+
+
 def sweep(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="As for export; zoo:NAME stands for all its variants.  [default: the zoo]",
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="Rows in JSON, one a line.")
-    ] = Path("sweep.jsonl"),
+    models: _Models = None,
+    out: _Out = Path("sweep.jsonl"),
     exporter: Annotated[_Exporter, typer.Option(help="Who exports.")] = _Exporter.both,
     dtype: Annotated[
         list[_Dtype] | None, typer.Option(help="Convert the models first; may be repeated.")

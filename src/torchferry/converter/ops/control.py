@@ -101,7 +101,7 @@ def scan_(
 
 
 @lowers(hop.map_impl)
-def map_impl(b: Block, f: Body, xs: Values, pos_args: Values) -> list[ir.Value]:
+def mapped(b: Block, f: Body, xs: Values, pos_args: Values) -> list[ir.Value]:
     def step(inner: Block, index: ir.Value) -> tuple[Values, list[ir.Value]]:
         slices = [inner.Gather(x, index, axis=0) for x in xs]
         return (), [_value(inner, result) for result in f(inner, *slices, *pos_args)]

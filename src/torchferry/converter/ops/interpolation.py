@@ -64,8 +64,9 @@ def _nearest(
         for axis, size, scale, pick in zip(axes, out, scales, picks, strict=True)
     ]
     if x.dtype in _RESIZED and all(factors):
+        known = [1.0, 1.0, *(float(factor or 1) for factor in factors)]
         return b.Resize(
-            x, None, b.constant([1.0, 1.0, *map(float, factors)], ir.DataType.FLOAT),  # type: ignore[arg-type]
+            x, None, b.constant(known, ir.DataType.FLOAT),
             mode="nearest", nearest_mode="round_prefer_ceil" if exact else "floor",
             coordinate_transformation_mode="half_pixel" if exact else "asymmetric",
         )  # fmt: skip

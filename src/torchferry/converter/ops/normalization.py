@@ -23,8 +23,9 @@ _KERNELS = _HALVES | {ir.DataType.FLOAT}  # of InstanceNormalization; float16 th
 
 def filled(b: Block, value: float, sizes: Sequence[Size], like: ir.Value) -> ir.Value:
     """A tensor of one number, a constant where the sizes are."""
-    if all(isinstance(size, int) for size in sizes):
-        return b.constant(np.full([int(size) for size in sizes], value), like)  # type: ignore[arg-type]  # ints
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) == len(sizes):
+        return b.constant(np.full(known, value), like)
     return b.Expand(b.constant(value, like), b.vector(sizes))
 
 
