@@ -178,3 +178,11 @@ def test_diagnose_piece_by_piece(tmp_path: Path) -> None:
     assert in_order(printed, expected) == ""
     assert "diag_lib.C_Model_block_flip" in printed
     assert "`if x.sum() > 0:`. A value of a tensor decides" in printed
+
+
+def test_compile_llama(tmp_path: Path) -> None:
+    printed = run("compile_llama.py", tmp_path, "--warmup", "1", "-N", "2")
+    assert printed.count("below 1e-3: True") == 3
+    names = ("eager", "default", "default+onnxruntime+experimental")
+    assert all(f"│ {name}" in printed for name in names)
+    assert (tmp_path / "compile_llama.svg").is_file() or "####" in printed

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchferry.capturer import bypass_export_some_errors, capture, torch_export_patches
+    from torchferry.compiler import onnx_custom_backend
     from torchferry.converter import convert, lowers
     from torchferry.diagnoser import (
         CustomOpStrategy,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
         use_dyn_not_str,
         use_str_not_dyn,
     )
-    from torchferry.optimizer import optimize
+    from torchferry.optimizer import OptimizationOptions, optimize
     from torchferry.runner import run
     from torchferry.values import (
         cache_tensors,
@@ -69,6 +70,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "capturer": ("bypass_export_some_errors", "capture", "torch_export_patches"),
+    "compiler": ("onnx_custom_backend",),
     "converter": ("convert", "lowers"),
     "diagnoser": (
         "CustomOpStrategy",
@@ -100,7 +102,7 @@ _ROOMS = {
         "use_dyn_not_str",
         "use_str_not_dyn",
     ),
-    "optimizer": ("optimize",),
+    "optimizer": ("OptimizationOptions", "optimize"),
     "runner": ("run",),
     "values": (
         "cache_tensors",
@@ -129,6 +131,7 @@ __all__ = [
     "ModelInputs",
     "Observation",
     "OnnxProgram",
+    "OptimizationOptions",
     "RunError",
     "StatusExport",
     "StatusExportCode",
@@ -154,6 +157,7 @@ __all__ = [
     "make_static_cache",
     "max_diff",
     "observe",
+    "onnx_custom_backend",
     "optimize",
     "plot_dot",
     "plot_legend",

@@ -67,7 +67,9 @@ def convert(
             "torchferry.capture returns"
         )
     mutation.refuse_mutations(program)
-    model = translate(program, opset, dimension.DimensionNames(program, dims or {}))
+    model = translate(
+        program, opset, dimension.DimensionNames(program, dims or {}), as_stored=as_stored
+    )
     if chosen := tuple(functions):
         extract_functions(model, chosen)
     return _finished(model, program, defaults)

@@ -1,0 +1,182 @@
+"""The graph that dynamo captured as functional ATen graphs, through AOTAutograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._export.utils import _is_preservable_cia_op
+from torch._functorch._aot_autograd.schemas import OutputType
+from torch.export.exported_program import _override_composite_implicit_decomp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from torchferry.converter import torchlib
+from torchferry.converter.driver import handled
+from torchferry.converter.lowering import find_lowering, registered
+
+__all__ = [
+    "Compile",
+    "inside_aot",
+    "is_known",
+    "is_plain",
+    "is_random",
+    "static_inputs",
+    "trace",
+    "trains",
+]
+
+Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
+
+# Arguments of random operators that, false or 0, make them draw nothing.
+_NO_DRAW = {"dropout", "dropout_p", "p", "train", "training"}
+
+
+def is_known(target: Any) -> bool:
+    """Whether the converter can write an operator."""
+    return _is_ours(target) or torchlib.borrowed(target)
+
+
+def _is_ours(target: Any) -> bool:
+    return handled(target) or any(
+        find_lowering(target, complex=numbers) is not None for numbers in (False, True)
+    )
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a node draws from PyTorch's random numbers.
+
+    Attention, recurrent layers and dropout do not where their dropout is 0 or they do not train.
+    """
+    if not _may_be_random(node.target):
+        return False
+    schema = getattr(node.target, "_schema", None)
+    for place, argument in enumerate(schema.arguments if schema is not None else ()):
+        given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+        given = argument.default_value if given is None else given
+        if argument.name in _NO_DRAW and not isinstance(given, fx.Node) and not given:
+            return False
+    return True
+
+
+def _may_be_random(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def trains(args: Sequence[Any]) -> bool:
+    """Whether AOTAutograd will make a backward graph for these arguments."""
+    return torch.is_grad_enabled() and any(
+        isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args
+    )
+
+
+def inside_aot() -> bool:
+    """Whether AOTAutograd is running: the graph at hand is one that it made."""
+    context = torch._guards.TracingContext.try_get()
+    return context is not None and context.fw_metadata is not None
+
+
+def static_inputs() -> tuple[int, ...]:
+    """Parameters and buffers among the arguments of the inference graph, by position.
+
+    What the graph writes to is left out. To be called while AOTAutograd runs.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if metadata is None:
+        return ()
+    written = {i for i, info in enumerate(metadata.input_info) if info.mutates_data}
+    return tuple(i for i in metadata.static_input_indices if i not in written)
+
+
+def is_plain(graph: fx.GraphModule, args: Sequence[Any]) -> bool:
+    """Whether an inference graph may be called as the captured one is.
+
+    It may when AOTAutograd has nothing to do around it: nothing is written to, no result is a view
+    of an argument or of another result, sizes are fixed, and there is no autocast to be switched
+    off. To be called while AOTAutograd runs.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata: Any = None if context is None else context.fw_metadata
+    return (
+        metadata is not None
+        and len(graph.graph.find_nodes(op="placeholder")) == len(args)
+        and not any(map(is_traceable_wrapper_subclass, args))
+        and not torch._C._is_any_autocast_enabled()
+        and not metadata.tokens
+        and not metadata.is_rng_op_functionalized
+        and not metadata.num_intermediate_bases
+        and all(not (i.mutates_data or i.mutates_metadata) for i in metadata.input_info)
+        and all(o.output_type is OutputType.non_alias for o in metadata.output_info)
+        # It marks these sizes of the results, so that dynamo does not compile for each of them.
+        and not any(o.dynamic_dims for o in metadata.output_info)
+    )
+
+
+def trace(
+    module: fx.GraphModule, args: Sequence[Any], *, inference: Compile, training: Compile
+) -> Callable[..., Any]:
+    """Make functional graphs of a captured one, and have them compiled.
+
+    Without gradients composite operators stay whole (``linear``, ``layer_norm``,
+    ``scaled_dot_product_attention``) where there is a lowering for them; with gradients PyTorch's
+    own formulas need their parts.
+
+    Args:
+        module: what dynamo captured.
+        args: what it is called with.
+        inference: compiles the graph when nothing asks for gradients.
+        training: compiles the forward graph, and the backward graph, when something does.
+
+    Raises:
+        RuntimeError: AOTAutograd cannot trace the module.
+    """
+    backend = aot_autograd(
+        fw_compiler=training,
+        bw_compiler=training,
+        inference_compiler=inference,
+        decompositions=_decompositions(),
+    )
+    with _attention_in_parts() if trains(args) else _whole():
+        compiled: Callable[..., Any] = backend(module, args)
+        return compiled
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """How torch makes what we cannot write of what we can.
+
+    Random operators stay as they are: they run in PyTorch, with its random numbers.
+    """
+    table = dict(torch._decomp.global_decomposition_table["post_autograd"])
+    defaults: Any = torch.export.default_decompositions()
+    table.update(defaults.items())
+    return {
+        target: how
+        for target, how in table.items()
+        if not _may_be_random(target) and not _is_ours(target)
+    }
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    def keep(*_: Any, **__: Any) -> Any:
+        return NotImplemented
+
+    whole = {
+        target: keep
+        for target in registered()
+        if isinstance(target, torch._ops.OpOverload) and _is_preservable_cia_op(target)
+    }
+    with _override_composite_implicit_decomp(whole):
+        yield
+
+
+@contextmanager
+def _attention_in_parts() -> Iterator[None]:
+    # The backward of a fused attention kernel has neither a lowering nor a decomposition.
+    with sdpa_kernel(SDPBackend.MATH):
+        yield

@@ -1,0 +1,116 @@
+"""``torch.compile(model, backend="torchferry")``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchferry.compiler import aot
+from torchferry.compiler.compiled import CompiledGraph
+from torchferry.compiler.record import Settings
+from torchferry.converter.convert import check_opset
+from torchferry.errors import UsageError
+from torchferry.optimizer.options import OptimizationOptions
+
+__all__ = ["onnx_custom_backend"]
+
+_log = logging.getLogger("torchferry")
+
+_OPSET = 23  # no file has to be read by an older onnxruntime: the graph runs where it is made
+
+
+def onnx_custom_backend(
+    graph_module: fx.GraphModule,
+    args: Sequence[Any],
+    *,
+    target_opset: int | None = None,
+    options: OptimizationOptions | Mapping[str, Any] | None = None,
+    optimize: bool = True,
+    storage: MutableMapping[str, Any] | None = None,
+    dump_prefix: str | None = None,
+    providers: Sequence[str] | None = None,
+    keep_values: bool = False,
+    verbose: int = 0,
+) -> Callable[..., Any]:
+    """Compile a graph of ``torch.compile`` for onnxruntime.
+
+    Without gradients parameters and buffers become weights of the session, which is made anew
+    when they change; with gradients they are inputs, and the backward graph is compiled as well.
+    Operators that onnxruntime cannot run, and those that draw random numbers, run in PyTorch: a
+    log line names them.
+
+    Args:
+        graph_module: what dynamo captured, or a graph of AOTAutograd as its ``fw_compiler``.
+        args: what it is called with.
+        target_opset: ONNX operator set; 23 when ``None``, the first with a whole attention.
+        options: the rewrites, or, as ``torch.compile(..., options=...)`` gives them, a dictionary
+            of arguments of this function and of `OptimizationOptions`.
+        optimize: rewrite the graph at all.
+        storage: gets a dictionary for each session, see `record`, under ``"instance"``.
+        dump_prefix: write ``PREFIX_0.onnx`` and so on, and the FX graphs in ``PREFIX_0.txt``.
+        providers: onnxruntime's execution providers; by the tensors' device when ``None``.
+        keep_values: keep copies of what each call is given and returns in the storage.
+        verbose: 1 logs every graph.
+
+    Returns:
+        A function that is called as the graph is.
+
+    Raises:
+        UsageError: an unknown opset, option or set of rewrites.
+    """
+    own = {"target_opset": target_opset, "optimize": optimize, "storage": storage,
+           "dump_prefix": dump_prefix, "providers": providers, "keep_values": keep_values,
+           "verbose": verbose}  # fmt: skip
+    return _compile(graph_module, args, _settings(own, options))
+
+
+def _settings(
+    own: dict[str, Any], options: OptimizationOptions | Mapping[str, Any] | None
+) -> Settings:
+    """The settings of a call; those in a dictionary of options come first."""
+    if isinstance(options, Mapping):
+        rewrites = {field.name for field in fields(OptimizationOptions)} - own.keys()
+        unknown = sorted(options.keys() - own.keys() - rewrites)
+        if unknown:
+            known = ", ".join(sorted(own.keys() | rewrites))
+            raise UsageError(f"unknown option {unknown[0]!r}: choose {known}")
+        own = own | {name: options[name] for name in options.keys() & own.keys()}
+        options = OptimizationOptions(**{k: options[k] for k in options.keys() & rewrites})
+    opset = own.pop("target_opset")
+    optimize = own.pop("optimize")
+    return Settings(
+        opset=check_opset(_OPSET if opset is None else opset),
+        options=(options or OptimizationOptions()) if optimize else None,
+        **own,
+    )
+
+
+def _compile(
+    module: fx.GraphModule, args: Sequence[Any], settings: Settings
+) -> Callable[..., Any]:
+    if aot.inside_aot():
+        return CompiledGraph(module, (), settings).boxed
+    plain: list[CompiledGraph] = []
+
+    def inference(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        made = CompiledGraph(graph, aot.static_inputs(), settings)
+        if aot.is_plain(graph, args):
+            plain.append(made)
+        return made.boxed
+
+    def training(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return CompiledGraph(graph, (), settings).boxed
+
+    try:
+        run = aot.trace(module, args, inference=inference, training=training)
+    except torch._dynamo.exc.TorchDynamoException:
+        raise  # how dynamo asks for another try
+    except (RuntimeError, TypeError, AssertionError) as error:
+        _log.warning("a graph runs in eager, AOTAutograd cannot trace it: %s", error)
+        return module.forward
+    return plain[0].unboxed if plain else run

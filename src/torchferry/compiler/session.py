@@ -1,0 +1,185 @@
+"""An onnxruntime session over torch's own memory: tensors go in and come out uncopied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import torch
+
+# The functions behind torch.utils.dlpack, which also take parameters.
+from torch._C import _from_dlpack, _to_dlpack
+
+from torchferry.errors import RunError
+
+__all__ = ["TensorSession", "providers_for"]
+
+_STATE = onnxruntime.capi.onnxruntime_pybind11_state
+_ERRORS = (
+    RuntimeError, _STATE.Fail, _STATE.InvalidArgument, _STATE.InvalidGraph,
+    _STATE.InvalidProtobuf, _STATE.NotImplemented, _STATE.RuntimeException,
+)  # fmt: skip
+# The ways onnxruntime names the node it blames.
+_NODE = re.compile(r"name:? ?'([^']+)'|in node \(([^)]+)\)", re.IGNORECASE)
+_INLINE = 1024  # bytes; onnxruntime's shape inference reads small constants in the model
+_QUIET = 4  # onnxruntime's log level: errors come back as exceptions
+
+
+class TensorSession:
+    """A loaded model.
+
+    Attributes:
+        proto: what was loaded. Weights over 1 KiB are not in it: onnxruntime reads them where
+            torch keeps them.
+        session: the ``onnxruntime.InferenceSession``.
+        inputs: names of the graph's inputs.
+        outputs: names of its outputs.
+    """
+
+    def __init__(self, model: ir.Model, providers: Sequence[str], device: torch.device) -> None:
+        """Load a model.
+
+        Args:
+            model: its weights may be torch tensors, on any device.
+            providers: onnxruntime's execution providers.
+            device: where outputs are wanted.
+
+        Raises:
+            RunError: onnxruntime refuses the model.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _QUIET
+        options.intra_op_num_threads = torch.get_num_threads()
+        names, values = [], []
+        large = [v for v in model.graph.initializers.values() if _is_large(v)]
+        for value in large:
+            names.append(value.name)
+            values.append(_ort_value(value.const_value))
+        if names:
+            options.add_external_initializers(names, values)
+        self.proto = _proto_without(model, large)
+        try:
+            self.session = onnxruntime.InferenceSession(
+                self.proto.SerializeToString(), options, providers=list(providers)
+            )
+        except _ERRORS as error:
+            named = _NODE.search(str(error))
+            raise RunError(
+                f"onnxruntime refuses the graph: {_short(error)}",
+                node=(named[1] or named[2]) if named else None,
+            ) from error
+        self.inputs = tuple(value.name for value in self.session.get_inputs())
+        self.outputs = tuple(value.name for value in self.session.get_outputs())
+        self._run = self.session._sess.run_with_ort_values
+        self._device = device
+        self._names = list(self.outputs)
+        if device.type != "cpu":
+            self._run = self._run_on_device
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the model.
+
+        Args:
+            tensors: contiguous, one for each input, of its dtype and rank.
+
+        Returns:
+            One tensor for each output, in memory of its own.
+
+        Raises:
+            RunError: onnxruntime failed.
+        """
+        wrap = _STATE.OrtValue.from_dlpack
+        feeds = {
+            name: wrap(_to_dlpack(tensor))
+            for name, tensor in zip(self.inputs, tensors, strict=True)
+        }
+        try:
+            found = self._run(feeds, self._names, None)
+        except _ERRORS as error:
+            raise RunError(f"onnxruntime failed: {_short(error)}") from error
+        tensors_out: list[torch.Tensor] = found.to_dlpacks(_from_dlpack)
+        return tensors_out
+
+    def _run_on_device(self, feeds: dict[str, Any], names: list[str], options: Any) -> Any:
+        """As ``run_with_ort_values``, with the outputs left where they are computed."""
+        # onnxruntime has a stream of its own; it waits for that one at the end of the run.
+        torch.cuda.current_stream(self._device).synchronize()
+        given, found = _STATE.OrtValueVector(), _STATE.OrtValueVector()
+        for value in feeds.values():
+            given.push_back(value)
+        device = _STATE.OrtDevice(
+            _STATE.OrtDevice.cuda(), _STATE.OrtDevice.default_memory(), self._device.index or 0
+        )
+        self.session._sess.run_with_ortvaluevector(
+            options or onnxruntime.RunOptions(),
+            list(feeds),
+            given,
+            names,
+            found,
+            [device] * len(names),
+        )
+        return found
+
+
+def providers_for(device: torch.device, wanted: Sequence[str] | None = None) -> list[str]:
+    """The execution providers for tensors of a device.
+
+    Raises:
+        RunError: onnxruntime has none for it here, or not the one that is wanted.
+    """
+    available = onnxruntime.get_available_providers()
+    default = {"cpu": ["CPUExecutionProvider"],
+               "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}  # fmt: skip
+    chosen = list(wanted or default.get(device.type, [f"{device.type} provider"]))
+    for name in chosen:
+        if name not in available:
+            raise RunError(f"onnxruntime has no {name} here: it has {', '.join(available)}")
+    return chosen
+
+
+def _is_large(value: ir.Value) -> bool:
+    tensor = value.const_value
+    return tensor is not None and tensor.nbytes > _INLINE and tensor.dtype != ir.DataType.STRING
+
+
+def _ort_value(tensor: Any) -> onnxruntime.OrtValue:
+    raw = getattr(tensor, "raw", None)
+    if isinstance(raw, torch.Tensor):
+        plain = raw.detach().cpu().contiguous()
+        return onnxruntime.OrtValue(_STATE.OrtValue.from_dlpack(_to_dlpack(plain)))
+    array = np.ascontiguousarray(tensor.numpy())
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.dtype.value)
+
+
+def _proto_without(model: ir.Model, values: Sequence[ir.Value]) -> onnx.ModelProto:
+    """The model with the weights only named; it is as before afterwards."""
+    kept = list(_pairs(values))
+    try:
+        for value, tensor in kept:
+            value.const_value = ir.ExternalTensor(
+                "weights",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=value.name or "",
+            )
+        return ir.to_proto(model)
+    finally:
+        for value, tensor in kept:
+            value.const_value = tensor
+
+
+def _pairs(values: Sequence[ir.Value]) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    for value in values:
+        if value.const_value is not None:
+            yield value, value.const_value
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:600]
