@@ -163,7 +163,7 @@ def test_a_foreign_folder_in_the_place_of_the_failed_one_is_kept(out: Path) -> N
 
 def test_an_accident_leaves_nothing(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walk = importlib.import_module("torchferry.exporter.export")
-    monkeypatch.setattr(walk.io, "save", lambda model, path: 1 / 0)
+    monkeypatch.setattr(walk.io, "save", lambda model, path, **others: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         deliver("delivered:small", out)
     assert content(Path()) == {}

@@ -59,5 +59,5 @@ def test_numbers_for_people() -> None:
     assert [counted(n, "output") for n in (0, 1, 2)] == ["0 outputs", "1 output", "2 outputs"]
     assert counted(134_515_008, "parameter") == "134.5 M parameters"
     assert [bytes_text(n) for n in (0, 1023, 1024, 2**20, 3 * 2**30)] == [
-        "0 B", "1023 B", "1.0 KiB", "1.0 MiB", "3072.0 MiB",
+        "0 B", "1023 B", "1.0 KiB", "1.0 MiB", "3.0 GiB",
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Nodes that need not be written, seen from what is already there.
 
-A lowering knows its own operator only. Where two of them meet (``x.unsqueeze(0).unsqueeze(-1)``,
-``x * torch.rsqrt(y)``) one node does for two; what is left unused is removed at the end.
+A lowering knows its own operator only. Where two of them meet (``x.unsqueeze(0).unsqueeze(-1)``)
+one node does for two; what is left unused is removed at the end.
 """
 
 from __future__ import annotations
@@ -51,17 +51,13 @@ def _unsqueeze(b: Block, inputs: Values) -> ir.Value | None:
     return result
 
 
-def _mul(b: Block, inputs: Values) -> ir.Value | None:
-    """Write x * 1 as x, and x * Reciprocal(y) as x / y."""
+def _mul(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001  (a rule's parameters)
+    """Write x * 1 as x."""
     for x, factor in (inputs, inputs[::-1]):
         if x is None or factor is None:
             continue
         if _is_number(factor, 1, x):
             return x
-        made = factor.producer()
-        if made is not None and made.op_type == "Reciprocal":
-            result: ir.Value = b.Div(x, made.inputs[0])
-            return result
     return None
 
 

@@ -10,7 +10,7 @@ aten = torch.ops.aten
 LONG = torch.long
 CUBE = [(torch.randn(2, 3, 4),), (torch.randn(5, 3, 4),), (torch.randn(1, 3, 4),)]
 X3 = [x for (x,) in CUBE]
-I = torch.tensor([2, 0, -1])  # noqa: E741  (the index)
+I = torch.tensor([2, 0, -1])  # noqa: E741  (the name of an index)
 J = torch.tensor([[1, 0, 3], [2, -2, 0]])
 PICKED = [(X3[0], I), (X3[1], torch.tensor([1])), (X3[2], torch.zeros(0, dtype=LONG))]
 MASKED = [(x, x > 0) for x in X3] + [(torch.randn(0, 3, 4), torch.zeros(0, 3, 4) > 0)]
@@ -62,7 +62,7 @@ DTYPES = [torch.bool, torch.uint8, torch.int16, torch.float16, torch.complex64]
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_dtype(dtype):
-    function = lambda x, i: (x[:, i], x[:, i, i], x[0 * i, :, i], x.take(i))  # noqa: E731  (short)
+    function = lambda x, i: (x[:, i], x[:, i, i], x[0 * i, :, i], x.take(i))  # noqa: E731  (a name for a row)
     check(function, *[((x * 9).to(dtype), i) for x, i in PICKED[:2]])
 
 

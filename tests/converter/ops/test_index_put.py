@@ -10,7 +10,7 @@ aten = torch.ops.aten
 LONG = torch.long
 X3 = [torch.randn(2, 3, 4), torch.randn(5, 3, 4), torch.randn(1, 3, 4)]
 CUBE = [(x,) for x in X3]
-I = torch.tensor([2, 0, -2])  # noqa: E741  (the index)
+I = torch.tensor([2, 0, -2])  # noqa: E741  (the name of an index)
 PICKED = [(X3[0], I), (X3[1], torch.tensor([1])), (X3[2], torch.zeros(0, dtype=LONG))]
 MASKED = [(x, x > 0) for x in X3] + [(torch.randn(0, 3, 4), torch.zeros(0, 3, 4) > 0)]
 
@@ -24,8 +24,8 @@ def at(places, value, accumulate=False):
     return put(places, value, accumulate=accumulate)
 
 
-ONE = lambda x, i: torch.tensor(7.0)  # noqa: E731  (short)
-FULL = lambda x, i: aten.index.Tensor(x, [i]) * 3  # noqa: E731  (short)
+ONE = lambda x, i: torch.tensor(7.0)  # noqa: E731  (a name for a row)
+FULL = lambda x, i: aten.index.Tensor(x, [i]) * 3  # noqa: E731  (a name for a row)
 
 CASES = [
     at(lambda x, i: (0 * i,), ONE),
@@ -148,7 +148,7 @@ def test_masked_scatter(sets):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.complex64])
 def test_any_dtype(dtype):
-    function = lambda x, i: (  # noqa: E731  (short)
+    function = lambda x, i: (  # noqa: E731  (a name for a row)
         aten.index_put(x, [None, i], x[:, :1]), aten.index_put(x, [0 * i, i], x[0, 0])
     )  # fmt: skip
     check(function, *[((x * 9).to(dtype), i) for x, i in PICKED[:2]])

@@ -38,7 +38,9 @@ def test_matches_eager(target, function, sets):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.complex64])
 def test_any_dtype(dtype):
-    function = lambda x: (x.transpose(0, -1), x.permute(1, 2, 0), x.movedim(-1, 0))  # noqa: E731  (short)
+    def function(x):
+        return x.transpose(0, -1), x.permute(1, 2, 0), x.movedim(-1, 0)
+
     check(function, *[(x.to(dtype),) for (x,) in THREE[:2]])
 
 

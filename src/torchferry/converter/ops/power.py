@@ -26,6 +26,8 @@ def power_of(b: Block, x: ir.Value, exponent: Any) -> ir.Value:
     whole = float(exponent).is_integer()
     if not is_floating(x) and exponent < 0:
         raise ValueError("an integer has no negative power: make it a float first")
+    if exponent == 2 and is_floating(x):
+        return b.Pow(x, b.constant(2, x))  # as the fusions of RMSNorm want it
     if whole and 0 < exponent <= _PRODUCTS:
         return reduce(lambda product, _: _times(b, product, x), range(int(exponent) - 1), x)
     if exponent == 0.5:
