@@ -61,7 +61,7 @@ def test_no_target_gets_more_nodes_or_other_names(decoder):
     plain, standard = convert(program), optimize(convert(program))
     fused = optimize(convert(program), target="onnxruntime")
     assert {node.domain for node in standard.graph} == {""}
-    # onnxscript's fusions know the graphs of torch.onnx; onnxruntime fuses these itself as it loads
+    # onnxscript's fusions know the graphs of torch.onnx; onnxruntime fuses ours as it loads them
     assert len(fused.graph) <= len(standard.graph) < len(plain.graph)
     for model in (standard, fused):
         assert [v.name for v in model.graph.inputs] == [v.name for v in plain.graph.inputs]

@@ -62,7 +62,9 @@ DTYPES = [torch.bool, torch.uint8, torch.int16, torch.float16, torch.complex64]
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_dtype(dtype):
-    function = lambda x, i: (x[:, i], x[:, i, i], x[0 * i, :, i], x.take(i))  # noqa: E731  (a row)
+    def function(x, i):
+        return x[:, i], x[:, i, i], x[0 * i, :, i], x.take(i)
+
     check(function, *[((x * 9).to(dtype), i) for x, i in PICKED[:2]])
 
 

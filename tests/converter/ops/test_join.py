@@ -47,7 +47,9 @@ def test_matches_eager(target, function, sets):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float16, torch.complex64])
 def test_any_dtype(dtype):
-    function = lambda x, y: (torch.cat([x, y], 1), torch.stack([x, y], 1))  # noqa: E731  (a row)
+    def function(x, y):
+        return torch.cat([x, y], 1), torch.stack([x, y], 1)
+
     check(function, *[tuple((t > 0).to(dtype) for t in both) for both in SAME[:2]])
 
 

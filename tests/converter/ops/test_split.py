@@ -49,5 +49,7 @@ def test_matches_eager(target, function, sets):
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.complex64])
 def test_any_dtype(dtype):
-    function = lambda x: (*x.split(2, 1), *x.chunk(2, 1), *x.unbind(1))  # noqa: E731  (a row)
+    def function(x):
+        return *x.split(2, 1), *x.chunk(2, 1), *x.unbind(1)
+
     check(function, *[((x > 0).to(dtype),) for (x,) in ROWS])
