@@ -351,3 +351,13 @@ def test_torch_onnx_failing_is_one_sentence():
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError, match="opset 5"):
         convert_with_torch(Decides(), (torch.ones(2),), {}, dynamic_shapes=None, opset=5)
+
+
+def test_weights_are_kept_as_they_lie_on_demand():
+    linear = torch.nn.Linear(3, 4)
+    program = torch.export.export(linear, (torch.rand(2, 5, 3),))
+    swapped, kept = convert(program), convert(program, as_stored=True)
+    assert "Transpose" not in {node.op_type for node in swapped.graph}
+    assert "Transpose" in {node.op_type for node in kept.graph}
+    assert kept.graph.initializers["weight"].const_value.raw.data_ptr() == linear.weight.data_ptr()
+    assert tuple(kept.graph.initializers["weight"].shape) == (4, 3)

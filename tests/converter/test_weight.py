@@ -1,6 +1,7 @@
 import onnx_ir as ir
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchferry.converter.weight import Weight, weight_value
 
@@ -31,3 +32,17 @@ def test_a_parameter_is_detached():
     assert isinstance(value.const_value, Weight)
     assert value.const_value.shared
     assert not value.const_value.raw.requires_grad
+
+
+@pytest.mark.parametrize("fake", [True, False])
+def test_a_tensor_without_data_is_kept_as_it_lies(fake):
+    if fake:
+        with FakeTensorMode():
+            tensor = torch.empty(3, 2, dtype=torch.bfloat16).t()
+    else:
+        tensor = torch.empty(3, 2, dtype=torch.bfloat16, device="meta").t()
+    value = weight_value(tensor, "w")
+    raw = value.const_value.raw
+    assert (raw.device.type, type(raw), raw.stride()) == ("meta", torch.Tensor, (1, 2))
+    assert value.const_value.shared
+    assert (value.dtype, tuple(value.shape)) == (ir.DataType.BFLOAT16, (2, 3))

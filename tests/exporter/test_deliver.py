@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Iterator
@@ -7,11 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 import torchferry as tf
 from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.deliver import deliver
 from torchferry.report.model import Report
+from torchferry.values.clone import clone
+from torchferry.zoo.checkpoint import load_checkpoint
 
 CODE = """
 import torch
@@ -174,3 +178,121 @@ def test_the_report_is_plain_data(out: Path) -> None:
     assert isinstance(report, Report)
     assert report.title == "export delivered:small"
     assert report.data["checks"][0]["sizes"] == {"batch_size": 3}
+
+
+# Weights that are referred to --------------------------------------------------------------------
+
+
+def saved(kind: str, **options: object) -> Path:
+    """A folder as ``save_pretrained`` makes it."""
+    sizes = {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
+             "num_hidden_layers": 2, "num_attention_heads": 4}  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if kind == "bert":
+            model = transformers.BertModel(transformers.BertConfig(**sizes))
+        else:
+            config = transformers.LlamaConfig(
+                **sizes, num_key_value_heads=2, tie_word_embeddings=kind == "tied"
+            )
+            model = transformers.LlamaForCausalLM(config)
+    model.to(torch.bfloat16 if kind == "bf16" else torch.float32)
+    model.save_pretrained(kind, **options)
+    return Path(kind)
+
+
+@pytest.mark.parametrize("kind", ["llama", "tied", "bf16", "bert"])
+def test_weights_of_a_checkpoint_are_referred_to(out: Path, kind: str) -> None:
+    folder = saved(kind, max_shard_size="40KB" if kind == "llama" else "5GB")
+    files = {p.name: p for p in folder.glob("*.safetensors")}
+    assert len(files) == 1 if kind != "llama" else len(files) >= 3
+    report = deliver(str(folder), out, weights="reference")
+    assert report.ok, report.problems
+    written = {p.name for p in out.iterdir()}
+    assert written - {"model.onnx_data"} == {"model.onnx", "report.html", *files}
+    assert all((out / name).samefile(path) for name, path in files.items())
+    weights = report.data["weights"]
+    assert set(weights["referred"]) == set(files)
+    assert set(weights["copied"]) <= {"embeddings.position_ids", "embeddings.token_type_ids"}
+    stored = sum(path.stat().st_size for path in files.values())
+    assert sum(weights["referred"].values()) > 0.9 * stored - 20_000  # headers, small ones
+
+    ids = torch.tensor([[5, 9, 2, 7, 1], [3, 8, 8, 4, 6]])
+    given = {"input_ids": ids, "attention_mask": torch.ones(2, 12 if kind != "bert" else 5).long()}
+    if kind == "bert":
+        given["token_type_ids"] = torch.zeros_like(ids)
+    else:
+        past = [(torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 8)) for _ in range(2)]
+        dtype = torch.bfloat16 if kind == "bf16" else torch.float32
+        given["position_ids"] = torch.arange(7, 12).expand(2, 5)
+        given["cache"] = tf.make_dynamic_cache([(k.to(dtype), v.to(dtype)) for k, v in past])
+    model = load_checkpoint(folder)
+    got = tf.load(out)(**clone(given))
+    with torch.no_grad():
+        expected = model(**clone(given))
+    difference = tf.max_diff(expected[0], got[0])
+    assert difference.abs < (0.05 if kind == "bf16" else 1e-5)
+    assert difference.reason is None
+
+
+def test_an_unverified_export_runs_nothing_and_says_so(out: Path) -> None:
+    folder = saved("tied")
+    told: list[str] = []
+    report = deliver(str(folder), out, weights="reference", check=False, progress=told.append)
+    assert report.ok
+    assert "NOT VERIFIED" in report.verdict
+    assert "NOT VERIFIED" in (out / "report.html").read_text()
+    assert not {"observe", "load", "verify"} & set(told)
+    ids = torch.tensor([[5, 9, 2]])
+    cache = tf.make_dynamic_cache([(torch.zeros(1, 2, 0, 8), torch.zeros(1, 2, 0, 8))] * 2)
+    got = tf.load(out)(
+        input_ids=ids, attention_mask=torch.ones(1, 3, dtype=torch.int64),
+        position_ids=torch.arange(3)[None], cache=cache,
+    )  # fmt: skip
+    with torch.no_grad():
+        expected = load_checkpoint(folder)(ids).logits
+    assert tf.max_diff(expected, got.logits).abs < 1e-5
+
+
+def test_an_unverified_export_may_copy(out: Path) -> None:
+    report = deliver("delivered:model", out, check=False)
+    assert report.ok
+    assert "weights" not in report.data
+    x = torch.rand(7, 4)
+    assert tf.load(out)(x).shape == (7, 128)
+    fixed = deliver("delivered:fixes", Path("other"), check=False)
+    assert not fixed.ok
+    assert Path("other.failed/model.onnx").exists()
+
+
+def test_referring_again_replaces_the_links_and_keeps_the_checkpoint(out: Path) -> None:
+    folder = saved("bert")
+    before = content(folder)
+    for replace in (False, True):
+        assert deliver(str(folder), out, weights="reference", check=False, replace=replace).ok
+    assert content(folder) == before
+    assert (folder / "model.safetensors").stat().st_nlink == 2
+
+
+def test_what_cannot_be_referred_to_is_refused_before_any_work(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved("bert")
+    began: list[str] = []
+    for options, told in (
+        ({"dtype": "fp16"}, "leave out --dtype fp16"),
+        ({"exporter": "onnx_dynamo"}, "needs exporter to_onnx"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            deliver(str(folder), out, weights="reference", progress=began.append, **options)
+    with pytest.raises(UsageError, match=r"needs a Hugging Face model folder.*'zoo:mlp' is none"):
+        deliver("zoo:mlp", out, weights="reference")
+
+    def refuses(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("torchferry.graph.reference.os.link", refuses)
+    with pytest.raises(UsageError, match=r"on another file system.*--weights copy"):
+        deliver(str(folder), out, weights="reference", progress=began.append)
+    assert not began
+    assert not out.exists()

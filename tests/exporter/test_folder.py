@@ -104,6 +104,25 @@ def test_a_folder_with_foreign_files_is_never_replaced(earlier: Path, name: str)
     assert len(content(earlier)) == 2
 
 
+def test_a_second_name_of_a_checkpoints_file_is_replaced_and_an_only_one_is_not(
+    earlier: Path,
+) -> None:
+    origin = earlier.parent / "origin.safetensors"
+    origin.write_text("weights")
+    held = earlier / "model.safetensors"
+    held.hardlink_to(origin)
+    write(earlier)
+    assert content(earlier) == {"model.onnx": "new"}
+    assert origin.read_text() == "weights"
+    held.write_text("the only ones")
+    with pytest.raises(UsageError, match=r"holds model\.safetensors, which no export wrote"):
+        check_target(earlier, replace=True)
+    held.unlink()
+    held.symlink_to(origin)
+    with pytest.raises(UsageError, match=r"holds model\.safetensors"):
+        check_target(earlier, replace=True)
+
+
 def test_a_folder_named_as_an_export_is_foreign(earlier: Path) -> None:
     (earlier / "report.html").mkdir()
     with pytest.raises(UsageError, match=r"holds report\.html, which no export wrote"):

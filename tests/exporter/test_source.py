@@ -203,3 +203,19 @@ def test_what_stands_for_nothing_is_one_sentence(text: str, message: str) -> Non
     with pytest.raises(UsageError, match=message) as raised:
         load_source(text)
     assert len(str(raised.value).splitlines()) == 1
+
+
+def test_weights_are_mapped_and_nothing_is_run_on_demand(user_folder: Path) -> None:
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained("saved")
+    source = load_source("saved", mapped=True, run=False)
+    (file,) = source.files
+    address = next(source.model.parameters()).data_ptr()
+    assert file.address <= address < file.address + file.size
+    assert not any(kwargs["input_ids"].any() for _, kwargs in source.input_sets)
+    assert load_source("saved").files == ()
+    with pytest.raises(UsageError, match=r"'mine:with_inputs' is none: use --weights copy"):
+        load_source("mine:with_inputs", mapped=True)

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from torchferry.errors import UsageError
-from torchferry.zoo.checkpoint import load_checkpoint
+from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
 
 
 @pytest.fixture
@@ -116,3 +116,86 @@ def test_code_in_the_folder_is_not_run(folder: Path) -> None:
     change_config(folder, architectures=["LlamaForCausalLM"])
     assert isinstance(load_checkpoint(folder), transformers.LlamaForCausalLM)
     assert not (folder / "trap").exists()
+
+
+# Mapped ----------------------------------------------------------------------------------------
+
+
+def places(model: torch.nn.Module, files: tuple[Any, ...]) -> dict[str, str | None]:
+    """The file that holds each parameter and buffer; ``None`` for one in memory."""
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
+    found = {}
+    for name, tensor in tensors:
+        held = [f for f in files if f.address <= tensor.data_ptr() < f.address + f.size]
+        found[name] = held[0].path.name if held else None
+    return found
+
+
+def test_mapped_weights_stay_in_their_files(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mapped, loaded = map_checkpoint(folder), load_checkpoint(folder)
+    assert type(mapped.model) is type(loaded)
+    assert not mapped.model.training
+    assert capfd.readouterr().err == ""
+    found = places(mapped.model, mapped.files)
+    assert found.pop("model.rotary_emb.inv_freq") is None
+    assert found.pop("model.rotary_emb.original_inv_freq") is None
+    assert set(found.values()) == {"model.safetensors"}
+    ids = torch.tensor([[1, 7, 3], [4, 0, 9]])
+    with torch.no_grad():
+        assert torch.equal(mapped.model(ids).logits, loaded(ids).logits)
+
+
+def test_shards_are_mapped_one_by_one_and_tied_weights_once(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path, max_shard_size="4KB")
+    files = sorted(p.name for p in tmp_path.glob("*.safetensors"))
+    assert len(files) >= 3
+    mapped = map_checkpoint(tmp_path)
+    assert mapped.model.lm_head.weight is mapped.model.model.embed_tokens.weight
+    found = set(places(mapped.model, mapped.files).values()) - {None}
+    assert found == set(files)
+
+
+def test_a_prefix_is_added_or_removed_as_transformers_does(folder: Path) -> None:
+    change_config(folder, architectures=["LlamaModel"])
+    mapped = map_checkpoint(folder)
+    assert isinstance(mapped.model, transformers.LlamaModel)
+    found = places(mapped.model, mapped.files)
+    assert found["embed_tokens.weight"] == "model.safetensors"
+
+
+def test_what_is_cast_or_merged_lies_in_memory(folder: Path, tmp_path: Path) -> None:
+    change_config(folder, dtype="float32")
+    assert set(places(*vars(map_checkpoint(folder)).values()).values()) == {None}
+    config = transformers.MixtralConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, num_local_experts=3,
+    )  # fmt: skip
+    original = transformers.MixtralForCausalLM(config).eval()
+    original.save_pretrained(tmp_path / "mixtral")
+    mapped = map_checkpoint(tmp_path / "mixtral")
+    found = places(mapped.model, mapped.files)
+    in_memory = {name for name, _ in mapped.model.named_parameters() if found[name] is None}
+    assert in_memory
+    assert all("experts" in name for name in in_memory)
+    ids = torch.tensor([[1, 7, 3]])
+    with torch.no_grad():
+        assert torch.equal(mapped.model(ids).logits, original(ids).logits)
+
+
+def test_mapping_refuses_what_loading_refuses(folder: Path) -> None:
+    change_weights(folder, "lm_head.weight", torch.zeros(3, 16))
+    with pytest.raises(UsageError, match=r"'lm_head.weight' as \[3, 16\].* has \[50, 16\]"):
+        map_checkpoint(folder)
+    change_weights(folder, "lm_head.weight", None)
+    with pytest.raises(UsageError, match=r"lacks 1 weights.*'lm_head.weight'"):
+        map_checkpoint(folder)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UsageError, match=r"cut short|damaged"):
+        map_checkpoint(folder)

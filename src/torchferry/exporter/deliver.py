@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace as changed
 from pathlib import Path
+from typing import Literal
 
+from torchferry.errors import UsageError
 from torchferry.exporter.export import Exporter, check_options, export
-from torchferry.exporter.folder import check_target, publish
-from torchferry.exporter.steps import Steps
-from torchferry.exporter.watch import run_source
+from torchferry.exporter.folder import Staging, check_target, publish
+from torchferry.exporter.source import Source, load_source
+from torchferry.exporter.steps import Steps, counted
+from torchferry.exporter.watch import run_sets, run_source
+from torchferry.graph.reference import Region, check_linkable
+from torchferry.observer import Observation, observe
 from torchferry.optimizer import Target
 from torchferry.report import html
 from torchferry.report.model import Report
+from torchferry.zoo.mapped import checkpoint_files
 
-__all__ = ["deliver"]
+__all__ = ["Weights", "deliver"]
+
+Weights = Literal["copy", "reference"]
 
 
 def deliver(
@@ -26,13 +34,14 @@ def deliver(
     opset: int | None = None,
     dtype: str | None = None,
     exporter: Exporter = "to_onnx",
+    weights: Weights = "copy",
+    check: bool = True,
     replace: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Export a model into a folder: ``model.onnx``, ``model.onnx_data`` and ``report.html``.
 
-    The folder appears whole or not at all. When a check fails it is called ``OUT.failed``, so that
-    an earlier good export is never replaced by a wrong one.
+    It appears whole or not at all; when a check fails, as ``OUT.failed`` beside an earlier one.
 
     Args:
         model: what `load_source` accepts.
@@ -42,37 +51,81 @@ def deliver(
         opset: see `export`.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
         exporter: see `export`.
+        weights: ``reference`` copies none of a Hugging Face folder: the model refers to its files,
+            which get a second name (a hard link) in ``out``.
+        check: whether to run the model and compare; else the report says it is not verified.
         replace: whether an earlier export in ``out`` may be replaced.
         progress: called with the name of each step as it begins.
 
     Raises:
-        UsageError: the model, the inputs or the folder cannot be used.
+        UsageError: the model, the inputs or the folder cannot be used, or no link can be made.
         CaptureError, ConversionError, RunError: see `export`.
     """
-    failed = out.with_name(f"{out.name}.failed")
     check_options(target, exporter, opset)
     check_target(out, replace=replace)
-    check_target(failed, replace=True)
+    check_target(_failed(out), replace=True)
+    if mapped := weights == "reference":
+        _check_reference(Path(model), out, dtype, exporter)
     steps = Steps(progress)
-    source, seen = run_source(model, inputs, dtype, steps)
+    source, seen = _observed(model, inputs, dtype, steps, mapped=mapped, check=check)
     with publish(out, replace=replace) as staging:
         program = export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
             title=source.title, steps=steps, file=staging.folder / "model.onnx",
+            regions=[Region(f.path, f.address, f.size) for f in source.files], check=check,
         )  # fmt: skip
-        report = _with_next_steps(program.report, out, failed)
-        if not report.ok:
-            staging.target = staging.target.with_name(failed.name)
-        html.dump(report, staging.folder / "report.html")
-    return report
+        return _finished(program.report, staging, out)
 
 
-def _with_next_steps(report: Report | None, out: Path, failed: Path) -> Report:
+def _check_reference(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> None:
+    """Refuse, before any work is done, what would need other bytes than the folder's files."""
+    if dtype is not None:
+        raise UsageError(
+            f"--weights reference keeps the dtype that {folder} has: leave out --dtype {dtype}, "
+            "or use --weights copy"
+        )
+    if exporter != "to_onnx":
+        raise UsageError(
+            f"--weights reference needs exporter to_onnx: {exporter} stores weights transposed"
+        )
+    if folder.is_dir():  # anything else is told when it is loaded
+        parent = next(parent for parent in out.resolve().parents if parent.exists())
+        for path in checkpoint_files(folder):
+            check_linkable(path, parent)
+
+
+def _observed(
+    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, mapped: bool, check: bool
+) -> tuple[Source, Observation]:
+    """The model, and calls of it: run, or only given when nothing is to be verified."""
+    if check and not mapped:
+        return run_source(model, inputs, dtype, steps)
+    with steps.step("load model") as made:
+        source = load_source(model, inputs=inputs, dtype=dtype, mapped=mapped, run=check)
+        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+    if not check:
+        return source, Observation.from_inputs(source.model, source.input_sets)
+    with steps.step("observe") as made, observe(source.model) as seen:
+        run_sets(source)
+        made(counted(len(seen.calls), "call"))
+    return source, seen
+
+
+def _finished(report: Report | None, staging: Staging, out: Path) -> Report:
+    """Write the page; a failed export gets another name. The report with its next steps."""
     report = report or Report("export", ok=False, verdict="no report")
-    folder = out if report.ok else failed
+    folder = out if report.ok else _failed(out)
     then = (
         f'call it: torchferry.load("{folder}")(...) takes the model\'s own arguments'
         if report.ok
         else f"the model that failed is kept in {folder}; {out} was not touched"
     )
-    return changed(report, next_steps=(f"look at {folder / 'report.html'}", then))
+    report = changed(report, next_steps=(f"look at {folder / 'report.html'}", then))
+    if not report.ok:
+        staging.target = staging.target.with_name(folder.name)
+    html.dump(report, staging.folder / "report.html")
+    return report
+
+
+def _failed(out: Path) -> Path:
+    return out.with_name(f"{out.name}.failed")

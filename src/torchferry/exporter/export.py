@@ -23,10 +23,14 @@ from torchferry.exporter import outcome
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
+from torchferry.exporter.unverified import unverified
 from torchferry.exporter.verify import Tolerance, verify
+from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
+from torchferry.graph.reference import Region, withheld
 from torchferry.observer import Observation
 from torchferry.optimizer import TARGETS, Target, optimize, widen
+from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.values.flatten import Path as ValuePath
 
@@ -56,6 +60,8 @@ def export(
     title: str = "",
     steps: Steps | None = None,
     file: Path | None = None,
+    regions: Sequence[Region] = (),
+    check: bool = True,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -71,6 +77,9 @@ def export(
         steps: where the steps are recorded, for a walk that began earlier.
         file: where onnxruntime is to read the model from, ``.onnx``; a temporary file when
             ``None``.
+        regions: files in which weights of the model lie; what is written refers to them, see
+            `torchferry.graph.io.save`.
+        check: whether to run and compare; without it the report says that nothing is verified.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -82,12 +91,19 @@ def export(
         RunError: onnxruntime cannot load the model.
     """
     check_options(target, exporter, opset)
-    plan = _Plan(target, opset, exporter, tolerance, steps or Steps())
+    plan = _Plan(target, opset, exporter, tolerance, steps or Steps(), tuple(regions), check)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen), plan, path)
-    report = outcome.report(found, title or found.seen.title)
+        report = _report(found, title or found.seen.title, plan, path)
     return OnnxProgram(found.model, found.captured.program, report)
+
+
+def _report(found: Findings, title: str, plan: _Plan, path: Path) -> Report:
+    report = outcome.report(found, title)
+    if not plan.check:
+        report = unverified(report, title)
+    return with_weights(report, path) if plan.regions else report
 
 
 def check_options(target: str, exporter: str, opset: int | None) -> None:
@@ -111,6 +127,8 @@ class _Plan:
     exporter: Exporter
     tolerance: Tolerance | None
     steps: Steps
+    regions: tuple[Region, ...]
+    check: bool
 
 
 def _walk(
@@ -122,28 +140,30 @@ def _walk(
     with steps.step("infer shapes") as made:
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
-    captured, translated = convert_by(model, seen, plan.opset, steps)
+    captured, translated = convert_by(model, seen, plan)
     try:
         optimized, session, size = _built(translated, plan, path)
     except RunError:
         if plan.target == "onnx":
             raise
         # onnxscript's fusions can write what onnxruntime refuses (GPT-2): go without them.
-        captured, translated = convert_by(model, seen, plan.opset, steps)
+        captured, translated = convert_by(model, seen, plan)
         optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
         with steps.step("unfuse") as made:
             made("onnxruntime refuses the fused model: the standard one is written")
-    with steps.step("verify") as made:
-        checks = verify(
-            module,
-            seen,
-            session,
-            tolerance=tolerance,
-            program=captured.program,
-            fixed=captured.sizes,
-            bounds=captured.bounds(seen),
-        )
-        made(f"{counted(len(checks), 'set')} of sizes")
+    checks = []
+    if session is not None:
+        with steps.step("verify") as made:
+            checks = verify(
+                module,
+                seen,
+                session,
+                tolerance=tolerance,
+                program=captured.program,
+                fixed=captured.sizes,
+                bounds=captured.bounds(seen),
+            )
+            made(f"{counted(len(checks), 'set')} of sizes")
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
@@ -152,14 +172,15 @@ def _walk(
     )  # fmt: skip
 
 
-def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Session, int]:
-    """The optimized model, its session, and the size of its files in bytes."""
+def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Session | None, int]:
+    """The optimized model, its session if one is needed, and the size of its files in bytes."""
     steps = plan.steps
     with steps.step("optimize") as made:
         before = len(translated.graph)
         # The fused operators of onnxruntime's CPU provider know no bfloat16.
         unfused = plan.target != "onnx" and _holds(translated, ir.DataType.BFLOAT16)
-        optimized = optimize(translated, target="onnx" if unfused else plan.target)
+        with withheld(translated, plan.regions):
+            optimized = optimize(translated, target="onnx" if unfused else plan.target)
         said = ", none fused: onnxruntime's fused operators know no bfloat16" * unfused
         made(f"{before} → {counted(len(optimized.graph), 'node')}{said}")
     if missing := nodes_without_kernel(optimized, ir.DataType.BFLOAT16):
@@ -167,9 +188,11 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
             counts = ", ".join(f"{count} {name}" for name, count in widen(missing).items())
             made(f"onnxruntime has no bfloat16 kernel for {counts}: cast to float32 around them")
     with steps.step("save") as made:
-        io.save(optimized, path)
+        io.save(optimized, path, regions=plan.regions)
         size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
         made(bytes_text(size))
+    if not plan.check:
+        return optimized, None, size
     with steps.step("load") as made:
         session = Session(path)
         made(counted(len(session.inputs), "input"))
@@ -177,9 +200,10 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
 
 
 def _converted(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, opset: int | None, steps: Steps
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan
 ) -> tuple[Captured, ir.Model]:
     """Our capture and conversion."""
+    steps = plan.steps
     with steps.step("capture") as made:
         if isinstance(model, ExportedProgram):
             attempts = (Attempt("exported before", None),)
@@ -190,16 +214,17 @@ def _converted(
     with steps.step("convert") as made:
         translated = convert(
             captured.program,
-            opset=opset,
+            opset=plan.opset,
             dims=_dims(seen, captured),
             defaults=_defaults(seen),
+            as_stored=bool(plan.regions),
         )
         made(counted(len(translated.graph), "node"))
     return captured, translated
 
 
 def _with_torch(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, opset: int | None, steps: Steps
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan
 ) -> tuple[Captured, ir.Model]:
     """``torch.onnx.export`` as it stands."""
     if isinstance(model, ExportedProgram):
@@ -207,14 +232,14 @@ def _with_torch(
             "exporter onnx_dynamo captures the model itself, and this one is captured already: "
             "use to_onnx"
         )
-    with steps.step("torch.onnx.export") as made:
+    with plan.steps.step("torch.onnx.export") as made:
         args, kwargs, shapes = export_arguments(model, seen, Dim.DYNAMIC)
         translated, program = convert_with_torch(
             model,
             args,
             kwargs,
             dynamic_shapes=shapes,
-            opset=opset,
+            opset=plan.opset,
             dims=_dims(seen, None),
             defaults=_defaults(seen),
         )

@@ -14,7 +14,8 @@ from torchferry.errors import UsageError
 __all__ = ["EXPORTED_FILES", "Staging", "check_target", "publish"]
 
 EXPORTED_FILES = frozenset({"model.onnx", "model.onnx_data", "report.html", "report.json"})
-"""What an export writes; a folder that holds anything else is never replaced."""
+"""What an export writes; a folder that holds anything else is never replaced, except for second
+names of a checkpoint's files."""
 
 
 def check_target(out: Path, *, replace: bool) -> None:
@@ -33,7 +34,7 @@ def check_target(out: Path, *, replace: bool) -> None:
         held = sorted(out.iterdir()) if out.exists() else []
         if held and not replace:
             raise UsageError(f"{out} exists; give --force to replace it, or another folder")
-        foreign = [p.name for p in held if p.name not in EXPORTED_FILES or not p.is_file()]
+        foreign = [p.name for p in held if not _exported(p)]
         if foreign:
             raise UsageError(
                 f"{out} holds {foreign[0]}, which no export wrote, and is not replaced; "
@@ -43,6 +44,13 @@ def check_target(out: Path, *, replace: bool) -> None:
         _new_folder(missing[0].parent if missing else out.resolve().parent, out.name).rmdir()
     except OSError as error:
         raise _not_written(out, error) from error
+
+
+def _exported(path: Path) -> bool:
+    """Whether an export wrote a file, or nothing is lost with it: it has another name too."""
+    if not path.is_file() or path.name in EXPORTED_FILES:
+        return path.is_file()
+    return path.suffix == ".safetensors" and not path.is_symlink() and path.stat().st_nlink > 1
 
 
 @dataclass

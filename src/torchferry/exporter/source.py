@@ -18,8 +18,10 @@ from torchferry.exporter.factory import make_inputs, make_model
 from torchferry.values.flatten import map_leaves
 from torchferry.zoo import catalogue
 from torchferry.zoo.archive import load_program
-from torchferry.zoo.checkpoint import load_checkpoint
+from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
+from torchferry.zoo.mapped import MappedFile
 from torchferry.zoo.tasks import input_sets
+from torchferry.zoo.unrun import unrun_input_sets
 
 __all__ = ["DTYPES", "Source", "load_source"]
 
@@ -39,16 +41,32 @@ class Source:
         model: in eval mode; of a ``.pt2`` file, the module of its program.
         input_sets: arguments that fit ``forward``, the cache under the name that it has there.
         program: what the ``.pt2`` file holds, else ``None``.
+        files: the mapped files in which the weights lie, when that was asked for.
     """
 
     title: str
     model: nn.Module
     input_sets: list[Arguments]
     program: torch.export.ExportedProgram | None = None
+    files: tuple[MappedFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    model: nn.Module
+    sets: Any = None  # input sets, when the model comes with some
+    program: torch.export.ExportedProgram | None = None
+    files: tuple[MappedFile, ...] = ()
 
 
 def load_source(
-    text: str, *, inputs: str | None = None, dtype: str | None = None, least: int = 2
+    text: str,
+    *,
+    inputs: str | None = None,
+    dtype: str | None = None,
+    least: int = 2,
+    mapped: bool = False,
+    run: bool = True,
 ) -> Source:
     """Load a model with its inputs.
 
@@ -60,48 +78,59 @@ def load_source(
         dtype: a key of `DTYPES`, for the floating point weights and inputs; ``None`` leaves them.
         least: how many input sets are needed; sizes that differ show which dimensions vary. A
             ``.pt2`` file knows them already: one set is enough.
+        mapped: leave the weights of a Hugging Face folder in its files.
+        run: whether the model may be run to make inputs for it; else their values mean nothing.
 
     Raises:
         UsageError: ``text`` stands for nothing, the user's code raises, or inputs do not fit.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"there is no dtype {dtype!r}; give one of {', '.join(DTYPES)}")
-    model, sets, program = _load_model(text)
+    loaded = _load_model(text, mapped)
+    model, sets = loaded.model, loaded.sets
     if dtype is not None:
-        if program is not None:
+        if loaded.program is not None:
             raise UsageError(f"{text} is exported already and keeps its dtypes; leave out --dtype")
         _cast(model, DTYPES[dtype])
     origin = text
     if inputs is not None:
         sets, origin = make_inputs(inputs, model), f"--inputs {inputs}"
     if sets is None:
-        sets = input_sets(model)
+        sets = input_sets(model) if run else unrun_input_sets(model)
     found = as_input_sets(sets, origin)
-    needed = least if program is None else min(least, 1)
+    needed = least if loaded.program is None else min(least, 1)
     if len(found) < needed:
         raise UsageError(
             f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
             "of different sizes are needed, to see which dimensions vary"
         )
-    return Source(text, model, _fitting(found, model, dtype), program)
+    return Source(text, model, _fitting(found, model, dtype), loaded.program, loaded.files)
 
 
-def _load_model(text: str) -> tuple[nn.Module, Any, torch.export.ExportedProgram | None]:
-    """The model, its input sets when it comes with some, and its program when it has one."""
+def _load_model(text: str, mapped: bool) -> _Loaded:
+    """The model, and what it comes with."""
+    path = Path(text)
+    if text and path.is_dir():
+        if not mapped:
+            return _Loaded(load_checkpoint(path))
+        checkpoint = map_checkpoint(path)
+        return _Loaded(checkpoint.model, files=checkpoint.files)
+    if mapped:
+        raise UsageError(
+            f"--weights reference needs a Hugging Face model folder, whose files then hold the "
+            f"weights, and {text!r} is none: use --weights copy"
+        )
     if text.startswith("zoo:"):
         entry = catalogue.build(text.removeprefix("zoo:"))
-        return entry.model, entry.input_sets, None
-    path = Path(text)
+        return _Loaded(entry.model, entry.input_sets)
     if path.suffix == ".pt2":
         program = load_program(path)
         example = program.example_inputs
-        return program.module(), None if example is None else [example], program
-    if text and path.is_dir():
-        return load_checkpoint(path), None, None
+        return _Loaded(program.module(), None if example is None else [example], program)
     place = text.rpartition(":")[0]
     if _FACTORY.fullmatch(text) or place.endswith(".py"):
         model, sets = make_model(text)
-        return model.eval(), sets, None
+        return _Loaded(model.eval(), sets)
     if path.is_file():
         raise UsageError(f"{text} is no model that torchferry reads; give {_FORMS}")
     close = get_close_matches(text, catalogue.names(), n=1)

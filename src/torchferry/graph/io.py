@@ -8,7 +8,7 @@ where they lie to the file one by one, so that writing needs no memory for a sec
 from __future__ import annotations
 
 import secrets
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,14 @@ from google.protobuf.message import (  # type: ignore[import-untyped]  # it ship
 from onnx_ir.serde import SerdeError
 
 from torchferry.errors import UsageError
+from torchferry.graph.reference import (
+    References,
+    Region,
+    linked,
+    linked_tensor,
+    refuse_unbound,
+)
+from torchferry.graph.transposed import is_transposed, write_transposed
 
 __all__ = ["load", "save"]
 
@@ -33,7 +41,7 @@ _LARGE = 2**20  # bytes
 Values = list[tuple[ir.Value, ir.TensorProtocol]]
 
 
-def save(model: ir.Model, path: Path) -> None:
+def save(model: ir.Model, path: Path, *, regions: Sequence[Region] = ()) -> None:
     """Write a model, with the initializers over 1 KiB in ``NAME.onnx_data`` beside it.
 
     Initializers that share their memory are written once. Each file is written beside its name
@@ -43,22 +51,28 @@ def save(model: ir.Model, path: Path) -> None:
     Args:
         model: the model; its weights may be torch tensors, arrays, or lie in other files.
         path: ``.../model.onnx``, in a folder that exists.
+        regions: files whose bytes are not copied: a tensor that lies in one of them is referred to
+            there, and the file gets a second name (a hard link) beside the model.
 
     Raises:
-        UsageError: the files cannot be written, or what is left in the model exceeds 2 GiB.
+        UsageError: the files cannot be written or linked, a weight has no data, or what is left
+            in the model exceeds 2 GiB.
     """
     data = path.with_name(f"{path.name}_data")
     part = f".torchferry-{secrets.token_hex(8)}.part"
     model_part, data_part = path.with_name(f"{part}.onnx"), path.with_name(part)
     initializers = list(_initializers(model))
+    refuse_unbound(initializers)
+    references = References(regions)
     try:
-        stored = _write_data(initializers, data, data_part)
+        stored = _write_data(initializers, data, data_part, references)
         with _replaced(initializers, stored):
             content = ir.to_proto(model).SerializeToString()
-        model_part.write_bytes(content)
-        if data_part.exists():
-            data_part.replace(data)
-        model_part.replace(path)
+        with linked(references.used, path.parent):
+            model_part.write_bytes(content)
+            if data_part.exists():
+                data_part.replace(data)
+            model_part.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
     except (EncodeError, ValueError) as error:
@@ -89,6 +103,7 @@ def load(path: Path) -> ir.Model:
     for value, tensor in _initializers(model):
         if isinstance(tensor, ir.ExternalTensor):
             _check_external(path, value, tensor)
+            value.const_value = linked_tensor(tensor)
     return model
 
 
@@ -112,10 +127,13 @@ def _initializers(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol
                 yield value, value.const_value
 
 
-def _write_data(initializers: Values, data: Path, part: Path) -> list[ir.TensorProtocol]:
+def _write_data(
+    initializers: Values, data: Path, part: Path, references: References
+) -> list[ir.TensorProtocol]:
     """Write the large initializers to ``part``; return what stands for each of them in ``data``.
 
-    No file is made when there is nothing to write.
+    Those that lie in a file that may be referred to are not written. No file is made when there
+    is nothing to write.
     """
     stored: list[ir.TensorProtocol] = []
     places: dict[Hashable, tuple[int, int]] = {}
@@ -129,6 +147,9 @@ def _write_data(initializers: Values, data: Path, part: Path) -> list[ir.TensorP
                 tensor.numpy()  # maps the file as it is now: its name will stand for another
             if tensor.dtype == ir.DataType.STRING or tensor.nbytes <= _INLINE:
                 stored.append(_inline(value, tensor))
+                continue
+            if (place := references.place(tensor)) is not None:
+                stored.append(_external(value, tensor, *place, tensor.nbytes))
                 continue
             if key not in places:
                 stream = part.open("xb") if stream is None else stream
@@ -144,14 +165,16 @@ def _append(tensor: Any, stream: IO[bytes]) -> tuple[int, int]:
     """Write an ``ir`` tensor at the next aligned place; return its offset and length in bytes."""
     if isinstance(tensor, ir.LazyTensor):
         tensor = tensor.raw()
-    raw = getattr(tensor, "raw", None)
-    if isinstance(raw, np.ndarray) and not raw.flags.c_contiguous:
-        # numpy writes a strided array element by element
-        tensor = ir.Tensor(np.ascontiguousarray(raw), dtype=tensor.dtype, shape=tensor.shape)
     unit = _PAGE if tensor.nbytes >= _LARGE else _LINE
     offset = -(-stream.tell() // unit) * unit
     stream.seek(offset)
-    if isinstance(tensor, ir.ExternalTensor) and tensor.raw is not None:
+    strided = _strided(tensor)
+    if strided is not None and is_transposed(strided):
+        write_transposed(strided, stream)
+    elif isinstance(strided, np.ndarray):
+        # numpy writes a strided array element by element
+        stream.write(np.ascontiguousarray(strided).reshape(-1).view(np.uint8).data)
+    elif isinstance(tensor, ir.ExternalTensor) and tensor.raw is not None:
         # not tofile: its file may have been replaced since it was mapped
         start = tensor.offset or 0
         with memoryview(tensor.raw) as mapped:
@@ -162,6 +185,19 @@ def _append(tensor: Any, stream: IO[bytes]) -> tuple[int, int]:
     if length != tensor.nbytes:
         raise ValueError(f"{tensor.name} has {tensor.nbytes} bytes and wrote {length}")
     return offset, length
+
+
+def _strided(tensor: Any) -> np.ndarray[Any, Any] | None:
+    """The array of a tensor in memory whose bytes are not in the order of a file."""
+    raw: Any = getattr(tensor, "raw", None)
+    if isinstance(raw, np.ndarray):
+        array = raw
+    elif hasattr(raw, "is_contiguous") and raw.device.type == "cpu":
+        array = tensor.numpy()
+    else:
+        return None
+    plain = array.flags.c_contiguous or array.nbytes != tensor.nbytes
+    return None if plain else array
 
 
 def _memory(tensor: ir.TensorProtocol) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +15,9 @@ from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.zoo.library import import_transformers
+from torchferry.zoo.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 
-__all__ = ["load_checkpoint"]
+__all__ = ["MappedCheckpoint", "load_checkpoint", "map_checkpoint"]
 
 
 def load_checkpoint(folder: Path) -> nn.Module:
@@ -30,6 +32,47 @@ def load_checkpoint(folder: Path) -> nn.Module:
         UsageError: a file is missing or damaged, a weight is missing, or transformers is missing
             or does not know the class.
     """
+    transformers, model_class = _model_class(folder)
+    return _loaded(transformers, model_class, folder, str(folder), use_safetensors=True)
+
+
+@dataclass(frozen=True)
+class MappedCheckpoint:
+    """A model whose weights lie in mapped files.
+
+    Attributes:
+        model: in eval mode.
+        files: the files of the checkpoint, mapped as long as this lives.
+    """
+
+    model: nn.Module
+    files: tuple[MappedFile, ...]
+
+
+def map_checkpoint(folder: Path) -> MappedCheckpoint:
+    """Load the model of a folder without reading its weights: they stay in their files, mapped.
+
+    transformers decides which stored tensor is which weight. What it merges, splits or casts on
+    the way (the experts of some mixtures, say) is computed, and lies in memory as usual.
+
+    Args:
+        folder: see `load_checkpoint`.
+
+    Raises:
+        UsageError: see `load_checkpoint`.
+    """
+    transformers, model_class = _model_class(folder)
+    files = tuple(map_file(path) for path in checkpoint_files(folder))
+    with _refused(folder, model_class.__name__):
+        config = model_class.config_class.from_pretrained(str(folder), local_files_only=True)
+    model = _loaded(
+        transformers, model_class, folder, None, config=config, state_dict=mapped_tensors(files)
+    )
+    return MappedCheckpoint(model, files)
+
+
+def _model_class(folder: Path) -> tuple[ModuleType, Any]:
+    """transformers, and the class in it that ``config.json`` names."""
     architecture = _read_architecture(folder)
     transformers = import_transformers(f"the model folder {folder}")
     model_class = getattr(transformers, architecture, None)
@@ -39,30 +82,43 @@ def load_checkpoint(folder: Path) -> nn.Module:
             f"{transformers.__version__} does not have; torchferry runs no code from a model "
             "folder: give package.module:factory"
         )
-    with _quiet(transformers):
-        try:
-            model, found = model_class.from_pretrained(
-                str(folder),
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # listed in ``found``; refused below, by name
-                dtype="auto",
-            )
-        except (
-            ImportError,
-            LookupError,
-            OSError,
-            RuntimeError,
-            SafetensorError,
-            TypeError,
-            ValueError,
-        ) as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise UsageError(f"{folder} cannot be loaded as {architecture}: {reason}") from error
-    _check_complete(found, folder, architecture)
+    return transformers, model_class
+
+
+def _loaded(
+    transformers: ModuleType, model_class: Any, folder: Path, source: str | None, **how: Any
+) -> nn.Module:
+    """What ``from_pretrained`` makes of a source, when nothing is missing."""
+    with _quiet(transformers), _refused(folder, model_class.__name__):
+        model, found = model_class.from_pretrained(
+            source,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # listed in ``found``; refused below, by name
+            dtype="auto",
+            **how,
+        )
+    _check_complete(found, folder, model_class.__name__)
     loaded: nn.Module = model.eval()
     return loaded
+
+
+@contextmanager
+def _refused(folder: Path, architecture: str) -> Iterator[None]:
+    """Tell what transformers raises of a bad folder."""
+    try:
+        yield
+    except (
+        ImportError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        SafetensorError,
+        TypeError,
+        ValueError,
+    ) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UsageError(f"{folder} cannot be loaded as {architecture}: {reason}") from error
 
 
 def _check_complete(found: Mapping[str, Any], folder: Path, architecture: str) -> None:

@@ -29,6 +29,11 @@ class _Dtype(StrEnum):
     bf16 = "bf16"
 
 
+class _Weights(StrEnum):
+    copy = "copy"
+    reference = "reference"
+
+
 _ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -55,6 +60,19 @@ _DtypeOption = Annotated[
 _ExporterOption = Annotated[
     _Exporter, typer.Option(help="Ours, or torch.onnx.export as it stands.")
 ]
+_WeightsOption = Annotated[
+    _Weights,
+    typer.Option(
+        help="Copy the weights, or refer to the safetensors files of a Hugging Face folder, which "
+        "get a second name (a hard link) in OUT."
+    ),
+]
+_VerifyOption = Annotated[
+    bool,
+    typer.Option(
+        "--verify/--no-verify", help="Run the model and compare, or only export it, unverified."
+    ),
+]
 
 
 def export(
@@ -67,6 +85,8 @@ def export(
     opset: _OpsetOption = None,
     dtype: _DtypeOption = None,
     exporter: _ExporterOption = _Exporter.to_onnx,
+    weights: _WeightsOption = _Weights.copy,
+    verify: _VerifyOption = True,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -90,6 +110,8 @@ def export(
             opset=opset,
             dtype=dtype.value if dtype else None,
             exporter=exporter.value,
+            weights=weights.value,
+            check=verify,
             replace=force,
             progress=begin,
         )

@@ -1,0 +1,111 @@
+"""The files of a checkpoint mapped into memory: its tensors are read when they are used."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from torchferry.dumper.safetensors_file import Stored, stored_tensors
+from torchferry.errors import UsageError
+
+__all__ = ["MappedFile", "checkpoint_files", "map_file", "mapped_tensors"]
+
+_KINDS = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16,
+    "I16": torch.int16, "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64,
+    "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32,
+    "F64": torch.float64, "C64": torch.complex64, "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}  # fmt: skip
+_MAIN = "model.safetensors"  # the names that save_pretrained gives
+_INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A ``.safetensors`` file in memory, private: what is written there never reaches the file.
+
+    Attributes:
+        path: the file.
+        address: of its first byte.
+        size: in bytes.
+        tensors: its tensors by name, views that keep the file mapped.
+    """
+
+    path: Path
+    address: int
+    size: int
+    tensors: dict[str, torch.Tensor] = field(repr=False)
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The files of weights that transformers would read: one, or those that an index names.
+
+    Raises:
+        UsageError: there are none, or the index is damaged or names what is not there.
+    """
+    main, index = folder / _MAIN, folder / _INDEX
+    if main.is_file():
+        return [main]
+    if not index.is_file():
+        raise UsageError(f"{folder} has neither {_MAIN} nor {_INDEX}; save it by save_pretrained")
+    try:
+        found = {str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UsageError(f"{index} is no index of weights: {error}") from error
+    for name in sorted(found):
+        if Path(name).name != name or not (folder / name).is_file():
+            raise UsageError(f"{index} names {name!r}, which is no file in the folder")
+    return [folder / name for name in sorted(found)]
+
+
+def map_file(path: Path) -> MappedFile:
+    """Map a ``.safetensors`` file; only its header is read.
+
+    Raises:
+        UsageError: it is damaged, or holds a type that PyTorch does not have.
+    """
+    stored, _ = stored_tensors(path)
+    with path.open("rb") as stream:
+        memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    tensors = {name: _view(memory, path, name, tensor) for name, tensor in stored.items()}
+    return MappedFile(path, whole.data_ptr(), whole.numel(), tensors)
+
+
+def mapped_tensors(files: Iterable[MappedFile]) -> dict[str, torch.Tensor]:
+    """All tensors of several files, by name.
+
+    Raises:
+        UsageError: two files hold the same name.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for file in files:
+        both = sorted(found.keys() & file.tensors.keys())
+        if both:
+            raise UsageError(f"{file.path} and another file of the checkpoint hold {both[0]!r}")
+        found |= file.tensors
+    return found
+
+
+def _view(memory: mmap.mmap, path: Path, name: str, stored: Stored) -> torch.Tensor:
+    dtype = _KINDS.get(stored.dtype)
+    if dtype is None:
+        raise UsageError(
+            f"{path} holds {name!r} as {stored.dtype}, which cannot be used where it lies: "
+            "use --weights copy"
+        )
+    count, rest = divmod(stored.end - stored.begin, dtype.itemsize)
+    if rest or count != torch.Size(stored.shape).numel():
+        raise UsageError(f"{path} is damaged: the bytes of {name!r} do not fit its shape")
+    if count == 0:
+        return torch.empty(stored.shape, dtype=dtype)
+    # A storage of its own for every tensor: only tied weights share one.
+    flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=stored.begin)
+    aligned = stored.begin % dtype.itemsize == 0
+    return (flat if aligned else flat.clone()).view(stored.shape)
