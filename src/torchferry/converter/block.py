@@ -60,7 +60,6 @@ class Block:
     Attributes:
         opset: the ONNX opset that is written.
         nodes: what was added, in order.
-        results: how many values the operator that is being written returns; ``None`` for one.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class Block:
     ) -> None:
         self.opset = opset
         self.nodes: list[ir.Node] = []
-        self.results: int | None = None
         self.outer = outer
         self.constants = constants or Constants()
         self.domains: dict[str, int] = outer.domains if outer else {"": opset}

@@ -136,7 +136,6 @@ class Scope:
         complex_numbers = any(map(_is_complex, [node, *node.all_input_nodes]))
         lowering = find_lowering(node.target, complex=complex_numbers)
         example = node.meta.get("val")
-        self.block.results = len(example) if isinstance(example, (list, tuple)) else None
         try:
             if lowering is not None:
                 args, kwargs = self._arguments(node, lowering)
