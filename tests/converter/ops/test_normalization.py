@@ -76,6 +76,13 @@ def test_rms_norm(function, sets, opset):
         assert [node.op_type for node in model.graph] == ["RMSNormalization"]
 
 
+@pytest.mark.parametrize("opset", [20, 23])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rms_norm_without_epsilon_takes_that_of_what_eager_computes_in(dtype, opset):
+    small = torch.tensor([[-0.008, 0.001, -0.03, -0.004]])  # an epsilon of float16 would be 2/3
+    check(nn.RMSNorm(4).to(dtype), (small.to(dtype),), (small.to(dtype) / 2,), opset=opset)
+
+
 def test_parametrized_weight_norm():
     check(nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 2)), (r(2, 3, 5),), (r(1, 3, 7),))
 

@@ -132,17 +132,19 @@ def _rms(
 ) -> tuple[ir.Value, ir.Value | None]:
     """The result, and the root mean square where it is a value of its own.
 
-    Before opset 23 it is written in the form that onnxruntime fuses into one kernel.
+    Before opset 23 it is written in the form that onnxruntime fuses into one kernel. Eager
+    computes halves in float32, and takes the epsilon of that when none is given.
     """
     dtype = x.dtype
-    epsilon = torch.finfo(torch_dtype(dtype)).eps if eps is None else eps
+    computed = ir.DataType.FLOAT if dtype in _HALVES else dtype
+    epsilon = torch.finfo(torch_dtype(computed)).eps if eps is None else eps
     if b.opset >= 23 and dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16):
         scale = filled(b, 1.0, normalized_shape, x) if weight is None else b.cast(weight, x)
         return (
             b.RMSNormalization(x, scale, axis=-len(normalized_shape), epsilon=epsilon),
             None,
         )
-    wide = b.cast(x, ir.DataType.FLOAT) if dtype in _HALVES else x
+    wide = b.cast(x, computed)
     axes = b.constant([*range(-len(normalized_shape), 0)])
     root = b.Sqrt(b.Add(b.ReduceMean(b.Pow(wide, b.constant(2, wide)), axes), epsilon))
     result = b.Div(wide, root)
