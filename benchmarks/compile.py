@@ -12,26 +12,23 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
-import platform
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from record import machine, markdown, save
 
 from torchferry.compiler import onnx_custom_backend
 from torchferry.optimizer.options import PATTERNS, OptimizationOptions
 
-HERE = Path(__file__).resolve().parent
 QUESTION = 'How fast is torch.compile(backend="torchferry") beside eager and inductor?'
 WINDOW = 0.05  # seconds that a variant is called for in each round
 OVERHEAD = 1.5  # times eager's call of the smallest MLP
@@ -198,44 +195,28 @@ def bar(case: str, variant: str, speedups: dict[str, float]) -> float | None:
 
 
 def table(lines: list[Line]) -> str:
-    """A Markdown table that also reads well on a terminal."""
-    rows = [("case", "variant", "call", "speed-up", "first call", "bar")]
+    head = ("case", "variant", "call", "speed-up", "first call", "bar")
+    rows = []
     for line in lines:
         first = "" if line.first is None else f"{line.first:.1f} s"
         rows.append((line.case, line.variant, f"{line.call:.3f} ms", f"{line.speedup:.2f}", first,
                      line.verdict))  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    text = [
-        "| " + " | ".join(
-            cell.rjust(width) if column in (2, 3, 4) else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ) + " |"
-        for row in rows
-    ]  # fmt: skip
-    marks = [f"{'-' * (w - 1)}{':' if c in (2, 3, 4) else '-'}" for c, w in enumerate(widths)]
-    return "\n".join([text[0], f"| {' | '.join(marks)} |", *text[1:]])
+    return markdown(head, rows, right=(2, 3, 4))
 
 
 def write(lines: list[Line], rounds: int, hidden: int) -> None:
-    """compile.json, and the section ``## compile`` of RESULTS.md; other sections stay."""
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    """compile.json, and the section of RESULTS.md."""
+    where = f"{machine()}, torch {torch.__version__}"
     data = {
         "question": QUESTION,
-        "machine": f"{machine}, torch {torch.__version__}",
+        "machine": where,
         "rounds": rounds,
         "hidden": hidden,
         "results": [asdict(line) | {"passed": line.passed} for line in lines],
     }
-    (HERE / "compile.json").write_text(json.dumps(data, indent=2) + "\n", "utf-8")
-    results = HERE / "RESULTS.md"
-    old = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
-    kept = [part.strip() for part in old.split("\n## ") if not part.startswith("compile\n")]
-    kept.append(
-        f"compile\n\n{QUESTION} Hidden size {hidden}. `python benchmarks/compile.py`, {rounds} "
-        f"rounds in turn on one thread, CPU time; {data['machine']}.\n\n{table(lines)}"
-    )
-    kept[1:] = sorted(kept[1:])
-    results.write_text("\n\n## ".join(kept) + "\n", "utf-8")
+    told = f"Hidden size {hidden}. `python benchmarks/compile.py`, {rounds} rounds in turn"
+    told += f" on one thread, CPU time; {where}."
+    save("compile", data, f"{QUESTION} {told}\n\n{table(lines)}")
 
 
 def main() -> int:

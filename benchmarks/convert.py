@@ -11,28 +11,27 @@ section of RESULTS.md; exits 1 when a bar is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from record import machine, markdown, save
 
 import torchferry as tf
 from torchferry.converter.translate import translate
 from torchferry.values.flatten import register_pytrees
 
-HERE = Path(__file__).resolve().parent
-RATIO, PER_NODE, NODES = 1.3, 0.3, 151
+RATIO, PER_NODE = 1.3, 0.3
+NODES = 199  # yet-another-onnx-builder's of 2 layers of Llama without patterns
+COUNTED = "llama, 2 layers"
 DYNAMIC = torch.export.Dim.DYNAMIC
 
 
@@ -55,7 +54,8 @@ class Line:
     peer: float | None
     convert_per_node: float  # ms
     fx_nodes: int
-    nodes: int
+    nodes: int  # before any optimization
+    peer_nodes: int | None  # after torch.onnx's
 
     @property
     def ratio(self) -> float:
@@ -65,7 +65,7 @@ class Line:
     @property
     def passed(self) -> bool:
         """Whether both bars of time are kept, and that of nodes where there is one."""
-        few = self.nodes < NODES if self.model == "llama, 2 layers" else True
+        few = self.nodes < min(NODES, self.peer_nodes or NODES) if self.model == COUNTED else True
         return self.ratio <= RATIO and self.convert_per_node <= PER_NODE and few
 
 
@@ -126,7 +126,7 @@ def resnet() -> Model:
 
 MODELS: dict[str, Callable[[], Model]] = {
     "llama, 1 layer": lambda: llama(1),
-    "llama, 2 layers": lambda: llama(2),
+    COUNTED: lambda: llama(2),
     "llama, 4 layers": lambda: llama(4),
     "llama, 16 layers": lambda: llama(16),
     "BERT, 4 layers": bert,
@@ -171,43 +171,41 @@ def measure(name: str, model: Model, rounds: int, *, peer: bool) -> Line:
         ours.append(spent)
         converting.append(seconds(lambda: translate(program, 20))[0])
         if peer:
-            theirs.append(seconds(lambda: by_torch(model))[0])
+            spent, other = seconds(lambda: by_torch(model))
+            theirs.append(spent)
     fx_nodes = len(program.graph.nodes)
     return Line(
         name, statistics.median(alone), statistics.median(ours),
         statistics.median(theirs) if theirs else None,
         statistics.median(converting) * 1e3 / fx_nodes, fx_nodes, len(made.model.graph),
+        len(other.model.graph) if theirs else None,
     )  # fmt: skip
 
 
 def table(lines: list[Line]) -> str:
-    head = "model", "torch.export", "ours, whole", "torch.onnx", "ms per FX node", "FX nodes"
-    rows = ["| " + " | ".join((*head, "nodes", "bar")) + " |", "| --- " + "| --: " * 6 + "| --- |"]
+    head = ("model", "torch.export", "ours, whole", "torch.onnx", "ms per FX node", "FX nodes",
+            "nodes", "torch.onnx's, optimized", "bar")  # fmt: skip
+    rows = []
     for line in lines:
         peer = "" if line.peer is None else f"{line.peer / line.export:.2f}x"
         verdict = "pass" if line.passed else "FAIL"
         bar = f"{verdict}: ≤ {RATIO}x, ≤ {PER_NODE} ms"
-        bar += f", < {NODES} nodes" if line.model == "llama, 2 layers" else ""
+        bar += f", < {NODES} nodes and torch.onnx's" if line.model == COUNTED else ""
         rows.append(
-            f"| {line.model} | {line.export:.2f} s | {line.ratio:.2f}x | {peer} "
-            f"| {line.convert_per_node:.3f} | {line.fx_nodes} | {line.nodes} | {bar} |"
-        )
-    return "\n".join(rows)
+            (line.model, f"{line.export:.2f} s", f"{line.ratio:.2f}x", peer,
+             f"{line.convert_per_node:.3f}", f"{line.fx_nodes}", f"{line.nodes}",
+             "" if line.peer_nodes is None else f"{line.peer_nodes}", bar)
+        )  # fmt: skip
+    return markdown(head, rows, right=range(1, 8))
 
 
 def write(lines: list[Line], rounds: int) -> None:
-    (HERE / "convert.json").write_text(json.dumps([asdict(line) for line in lines], indent=1))
-    results = HERE / "RESULTS.md"
-    text = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
-    before, _, rest = text.partition("\n## convert\n")
-    after = rest[rest.index("\n## ") :] if "\n## " in rest else ""
-    section = (
-        "\n## convert\n\nWhat does a conversion cost beside torch.export? `python "
-        f"benchmarks/convert.py`, {rounds} rounds in turn, CPU time of one thread, medians, as "
-        f"ratios to torch.export alone; Python {platform.python_version()}, torch "
-        f"{torch.__version__}.\n\n{table(lines)}\n"
+    told = (
+        "What does a conversion cost beside torch.export? `python benchmarks/convert.py`, "
+        f"{rounds} rounds in turn, CPU time of one thread, medians, as ratios to torch.export "
+        f"alone; {machine()}, torch {torch.__version__}."
     )
-    results.write_text(before.rstrip("\n") + "\n" + section + after, "utf-8")
+    save("convert", [asdict(line) for line in lines], f"{told}\n\n{table(lines)}")
 
 
 def main() -> int:

@@ -10,9 +10,7 @@ dump.json and its section of RESULTS.md beside this file; exits 1 when a ratio i
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import statistics
 import sys
@@ -23,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from record import machine, markdown, save
 
 from torchferry.dumper import open_dump
 
-HERE = Path(__file__).resolve().parent
 FORMATS = {".onnx": "dump.onnx", ".safetensors": "dump.safetensors", "folder": "dump"}
 CALL_MIB = 4  # tensors of one call, as 1024 hidden at 1024 tokens
 BAR = 0.80
@@ -104,9 +102,7 @@ def measure(folder: Path, mib: int, runs: int) -> list[Line]:
 
 
 def table(lines: list[Line]) -> str:
-    """A Markdown table that also reads well on a terminal."""
-    rows = [("what", "rate", "ratio to the copy", "bar")]
-    rows += [
+    rows = [
         (
             line.what,
             f"{line.rate:.0f} MiB/s",
@@ -115,28 +111,15 @@ def table(lines: list[Line]) -> str:
         )
         for line in lines
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    right = [False, True, True, False]
-    text = [
-        "| "
-        + " | ".join(
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-        )
-        + " |"
-        for row in rows
-    ]
-    marks = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)]
-    return "\n".join([text[0], "| " + " | ".join(marks) + " |", *text[1:]])
+    return markdown(("what", "rate", "ratio to the copy", "bar"), rows, right=(1, 2))
 
 
 def write(lines: list[Line], mib: int, runs: int) -> None:
-    """dump.json, and the section ``## dump`` of RESULTS.md; other sections stay as they are."""
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    """dump.json, and the section of RESULTS.md."""
     question = "How fast is a dump, against a plain copy of a file of the same bytes?"
     data = {
         "question": question,
-        "machine": machine,
+        "machine": machine(),
         "runs": runs,
         "unit": "MiB/s",
         "mib": mib,
@@ -151,16 +134,8 @@ def write(lines: list[Line], mib: int, runs: int) -> None:
             for line in lines
         ],
     }
-    (HERE / "dump.json").write_text(json.dumps(data, indent=2) + "\n", "utf-8")
-    results = HERE / "RESULTS.md"
-    old = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
-    kept = [part.strip() for part in old.split("\n## ") if not part.startswith("dump\n")]
-    kept.append(
-        f"dump\n\n{question} `python benchmarks/dump.py`, {mib} MiB in calls of {CALL_MIB} MiB, "
-        f"{runs} runs each, in turn, medians; {machine}.\n\n{table(lines)}"
-    )
-    kept[1:] = sorted(kept[1:])
-    results.write_text("\n\n## ".join(kept) + "\n", "utf-8")
+    told = f"`python benchmarks/dump.py`, {mib} MiB in calls of {CALL_MIB} MiB, {runs} runs each"
+    save("dump", data, f"{question} {told}, in turn, medians; {machine()}.\n\n{table(lines)}")
 
 
 def main() -> int:

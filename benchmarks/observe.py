@@ -1,11 +1,12 @@
 """What does it cost to watch a model with steal_forward?
 
 The model is a Llama of width 1024 with 4 layers and random weights, a prefill of 256 tokens; every
-submodule is watched. All variants run in turn on one thread, CPU time is measured (so that a busy
-machine does not count), and the medians are compared with that of the plain forward:
+submodule is watched. All variants run in turn on one thread, each right after a plain forward, and
+CPU time is measured (so that a busy machine does not count). The median of the multiples counts:
 
 - silent: ``fprint=None``, the cost of watching alone; limit 1.05;
 - printed: the trace as it is by default, written to memory; the same limit;
+- string_type of a call of ten tensors, with shapes; limit 20 µs;
 - stored: silent, with a dump, into a folder and into one file. What the dump takes is timed within
   the same run, and the rest, which is what watching and the forward take, is compared; limit 1.15.
   How fast a dump is compared with a file copy is asked by benchmarks/dump.py.
@@ -23,24 +24,23 @@ import argparse
 import contextlib
 import importlib
 import io
-import json
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from record import machine, markdown, save
 
 from torchferry.dumper import store
 from torchferry.observer.steal import steal_forward
+from torchferry.values import make_dynamic_cache, string_type
 
-HERE = Path(__file__).resolve().parent
 QUESTION = "What does it cost to watch a model with steal_forward?"
 LAYERS, WIDTH, TOKENS = 4, 1024, 256
 ROOM = 2**33
@@ -48,7 +48,10 @@ ROOM = 2**33
 
 @dataclass(frozen=True)
 class Line:
-    """One row: what ran, its median CPU time in ms, and that as a multiple of the forward."""
+    """One row: what ran, its median CPU time in ms, and that as a multiple of the forward.
+
+    The limit is one of the multiple or, where there is none, of the time.
+    """
 
     what: str
     cpu: float | None
@@ -58,15 +61,17 @@ class Line:
 
     @property
     def passed(self) -> bool:
-        """Whether the ratio keeps the limit, if there is one."""
-        return self.limit is None or (self.ratio is not None and self.ratio <= self.limit)
+        """Whether the limit is kept, if there is one."""
+        figure = self.cpu if self.ratio is None else self.ratio
+        return self.limit is None or (figure is not None and figure <= self.limit)
 
     @property
     def verdict(self) -> str:
         """The limit and whether it was kept, or a remark."""
         if self.limit is None:
             return self.note
-        return f"{'pass' if self.passed else 'FAIL'}: <= {self.limit:.2f}"
+        unit = " ms" if self.ratio is None else ""
+        return f"{'pass' if self.passed else 'FAIL'}: <= {self.limit:.2f}{unit}"
 
 
 def llama() -> Callable[[], None]:
@@ -173,23 +178,43 @@ def once(variant: Callable[[Path], None]) -> tuple[float, float, int]:
     return total, clock.spent, clock.bytes
 
 
-def measure(
-    variants: dict[str, Callable[[Path], None]], rounds: int
-) -> dict[str, tuple[float, float, int]]:
-    """The medians of each variant: all, without the dump, bytes in the dump.
+@dataclass(frozen=True)
+class Cost:
+    """Medians of a variant over the rounds: of the whole, and without what the dump takes.
 
-    All variants run in turn, each round in the other direction.
+    Attributes:
+        total: CPU milliseconds.
+        ratio: as a multiple of the forward that ran right before.
+        watching: CPU milliseconds without the dump.
+        watching_ratio: that as a multiple.
+        bytes: in the dump.
     """
-    runs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in variants}
+
+    total: float
+    ratio: float
+    watching: float
+    watching_ratio: float
+    bytes: int
+
+
+def measure(
+    forward: Callable[[Path], None], variants: dict[str, Callable[[Path], None]], rounds: int
+) -> dict[str, Cost]:
+    """All variants in turn, each right after a plain forward, each round the other way round."""
+    runs: dict[str, list[tuple[float, float, float, int]]] = {name: [] for name in variants}
     for number in range(rounds):
         names = list(variants)
         for name in names if number % 2 else reversed(names):
-            runs[name].append(once(variants[name]))
+            plain, _, _ = once(forward)
+            total, dump, size = once(variants[name])
+            runs[name].append((plain, total, total - dump, size))
     return {
-        name: (
-            statistics.median(total for total, _, _ in each),
-            statistics.median(total - dump for total, dump, _ in each),
-            each[0][2],
+        name: Cost(
+            statistics.median(total for _, total, _, _ in each),
+            statistics.median(total / plain for plain, total, _, _ in each),
+            statistics.median(rest for _, _, rest, _ in each),
+            statistics.median(rest / plain for plain, _, rest, _ in each),
+            each[0][3],
         )
         for name, each in runs.items()
     }
@@ -213,6 +238,29 @@ def peers(forward: Any) -> tuple[dict[str, Callable[[Path], None]], list[Line]]:
     return found, failed
 
 
+def descriptions() -> list[Line]:
+    """What string_type takes for a call of ten tensors, and for one with a cache among them."""
+    tensors = [torch.zeros(2, 3, 4, 5) for _ in range(10)]
+    named = {f"x{number}": tensor for number, tensor in enumerate(tensors[2:])}
+    pairs = list(zip(tensors[4::2], tensors[5::2], strict=True))
+    calls = {
+        "ten tensors": ((tensors[0], tensors[1]), named),
+        "ten tensors, six of them in a cache": (
+            tuple(tensors[:4]), {"cache": make_dynamic_cache(pairs)},
+        ),
+    }  # fmt: skip
+    lines = []
+    for what, call in calls.items():
+        times = []
+        for _ in range(101):
+            start = time.process_time_ns()
+            for _ in range(100):
+                string_type(call, with_shape=True)
+            times.append((time.process_time_ns() - start) / 1e8)
+        lines.append(Line(f"string_type, {what}", statistics.median(times), None, 0.02))
+    return lines
+
+
 def measure_all(rounds: int) -> list[Line]:
     """All rows of the table."""
     torch.set_num_threads(1)
@@ -228,68 +276,42 @@ def measure_all(rounds: int) -> list[Line]:
     }
     for variant in variants.values():
         once(variant)
-    found = measure(variants, rounds)
-    plain = found["forward"][0]
     lines = []
-    for name, (total, watching, size) in found.items():
-        limit = 1.05 if name.startswith("steal_forward") and not size else None
-        note = f"{size / 2**20:.0f} MiB" if size else ""
-        lines.append(Line(name, total, total / plain, limit, note))
-        if size:
-            lines.append(Line(f"{name}, less the dump", watching, watching / plain, 1.15))
-    return lines + failed
+    for name, cost in measure(variants["forward"], variants, rounds).items():
+        limit = 1.05 if name.startswith("steal_forward") and not cost.bytes else None
+        note = f"{cost.bytes / 2**20:.0f} MiB" if cost.bytes else ""
+        lines.append(Line(name, cost.total, cost.ratio, limit, note))
+        if cost.bytes:
+            what = f"{name}, less the dump"
+            lines.append(Line(what, cost.watching, cost.watching_ratio, 1.15))
+    return [*lines, *failed, *descriptions()]
 
 
 def table(lines: list[Line]) -> str:
-    """A Markdown table that also reads well on a terminal."""
-    rows = [("what", "CPU median", "times the forward", "limit")]
+    rows = []
     for line in lines:
-        cpu = "" if line.cpu is None else f"{line.cpu:.1f} ms"
+        cpu = "" if line.cpu is None else f"{line.cpu:.{1 if line.cpu > 1 else 4}f} ms"
         ratio = "" if line.ratio is None else f"{line.ratio:.3f}"
         rows.append((line.what, cpu, ratio, line.verdict))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    text = [
-        f"| {a.ljust(widths[0])} | {b.rjust(widths[1])} | {c.rjust(widths[2])} "
-        f"| {d.ljust(widths[3])} |"
-        for a, b, c, d in rows
-    ]
-    marks = [
-        f"{'-' * (w - 1)}{':' if column in (1, 2) else '-'}" for column, w in enumerate(widths)
-    ]
-    return "\n".join([text[0], f"| {' | '.join(marks)} |", *text[1:]])
+    return markdown(("what", "CPU median", "times the forward", "limit"), rows, right=(1, 2))
 
 
 def write(lines: list[Line], rounds: int) -> None:
-    """observe.json, and the section ``## observe`` of RESULTS.md; other sections stay."""
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    """observe.json, and the section of RESULTS.md."""
+    where = f"{machine()}, torch {torch.__version__}"
     data = {
         "question": QUESTION,
-        "machine": f"{machine}, torch {torch.__version__}",
+        "machine": where,
         "rounds": rounds,
         "unit": "ms",
-        "results": [
-            {
-                "what": line.what,
-                "cpu_median": None if line.cpu is None else round(line.cpu, 2),
-                "ratio": None if line.ratio is None else round(line.ratio, 4),
-                "limit": line.limit,
-                "passed": line.passed,
-                "note": line.note,
-            }
-            for line in lines
-        ],
+        "results": [asdict(line) | {"passed": line.passed} for line in lines],
     }
-    (HERE / "observe.json").write_text(json.dumps(data, indent=2) + "\n", "utf-8")
-    results = HERE / "RESULTS.md"
-    old = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
-    kept = [part.strip() for part in old.split("\n## ") if not part.startswith("observe\n")]
-    kept.append(
-        f"observe\n\n{QUESTION} Llama of width {WIDTH}, {LAYERS} layers, a prefill of {TOKENS} "
-        f"tokens, every submodule watched. `python benchmarks/observe.py`, {rounds} rounds in "
-        f"turn on one thread; {data['machine']}.\n\n{table(lines)}"
+    told = (
+        f"{QUESTION} Llama of width {WIDTH}, {LAYERS} layers, a prefill of {TOKENS} tokens, every "
+        f"submodule watched. `python benchmarks/observe.py`, {rounds} rounds in turn on one "
+        f"thread; {where}."
     )
-    kept[1:] = sorted(kept[1:])
-    results.write_text("\n\n## ".join(kept) + "\n", "utf-8")
+    save("observe", data, f"{told}\n\n{table(lines)}")
 
 
 def main() -> int:

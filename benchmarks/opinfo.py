@@ -1,17 +1,20 @@
 """Which of PyTorch's operators convert, and with the right values?
 
 PyTorch's own OpInfo database (``torch.testing._internal``) lists its operators with sample inputs.
-Each sample is exported, converted, run in onnxruntime and compared with eager; every operator in
-a process of its own, so that a crash is a row.
+Each sample is exported, converted by ours and by torch.onnx, run in onnxruntime and compared with
+eager, or with eager in float64 where eager itself is further off. Random operators are compared by
+shape, dtype and distribution. Every operator has a process of its own, so that a crash is a row.
+Writes opinfo.json and its section of RESULTS.md; exits 1 when a bar is missed.
 
-    python benchmarks/opinfo.py --only 'nn.functional' --dtype float32 --samples 2
-    python benchmarks/opinfo.py --exporter torch_onnx --json out.json
+    python benchmarks/opinfo.py [--dtype float32 --dtype int64] [--samples 2] [--jobs 2]
+    python benchmarks/opinfo.py --only 'nn.functional' --dtype float32 --no-write
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import re
@@ -19,7 +22,9 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +33,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import onnx_ir as ir
 import onnxruntime
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
+from opinfo_compare import compare, distributed, nearer, same_elements
+from opinfo_table import told
+from record import save
+from torch.onnx._internal.exporter import _registration
+from torch.testing._internal import common_methods_invocations as invocations
 from torch.utils import _pytree as pytree
 
-TOLERANCE = {
-    torch.float16: (1e-2, 1e-2), torch.float32: (1e-4, 1e-4), torch.float64: (1e-6, 1e-6),
-}  # fmt: skip
+from torchferry.converter import torchlib
+from torchferry.converter.translate import translate
+
+DTYPES = ("float32", "int64", "bool", "float16")
 # Which of several equal elements an index names is not defined.
 TIES = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode"}
 # From the best outcome to the worst; an operator has the worst of its samples.
@@ -63,126 +73,226 @@ class Sample(torch.nn.Module):
 
 def main() -> None:
     options = parse()
-    chosen = [op for op in op_db if re.search(options.only, full_name(op))]
-    start = time.monotonic()
-    if options.exporter == "ours":
-        from torchferry.converter.torchlib import borrowed
-
-        borrowed(torch.ops.aten.add.Tensor)  # imported once, before the children are made
-    with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda op: in_process(op, options), chosen))
-    for row in rows:
-        if options.verbose or row["outcome"] not in ("pass", "random", "no_sample"):
-            print(f"{row['outcome']:9} {row['name']:45} {row['reason'][:180]}")
-    counts = Counter(row["outcome"] for row in rows)
-    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
-    print(f"{len(rows)} operators, {options.dtype}, {options.exporter}: {told}"
-          f" ({time.monotonic() - start:.0f} s)")  # fmt: skip
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+    chosen = [op for op in invocations.op_db if re.search(options.only, full_name(op))]
+    warm_up()
+    results = {}
+    for dtype in options.dtype or DTYPES:
+        start = time.monotonic()
+        with ThreadPoolExecutor(options.jobs) as pool:
+            rows = list(pool.map(partial(in_process, dtype, options), chosen))
+        results[dtype] = rows
+        for row in rows:
+            ours = row["with onnxscript's"]
+            if options.verbose or ours["outcome"] not in ("pass", "random", "no_sample"):
+                print(f"{ours['outcome']:9} {row['name']:45} {ours['reason'][:180]}")
+        for column in COLUMNS:
+            counts = Counter(row[column]["outcome"] for row in rows)
+            text = ", ".join(
+                f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]
+            )
+            print(f"{dtype}, {column}: {text} ({time.monotonic() - start:.0f} s)", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=1), "utf-8")
+    text, passed = told(results, options.samples)
+    if not options.no_write:
+        save("opinfo", results, text)
+    sys.exit(not passed)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="regular expression on the operator's name")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", action="append", help=f"default: {', '.join(DTYPES)}")
     parser.add_argument("--samples", type=int, default=2, help="samples of each operator")
-    parser.add_argument("--exporter", default="ours", choices=("ours", "torch_onnx"))
     parser.add_argument("--opset", type=int, default=20)
     parser.add_argument("--static", action="store_true", help="no dynamic dimensions")
+    parser.add_argument("--no-peer", action="store_true", help="without torch.onnx")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for an operator")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file of its own for the rows")
+    parser.add_argument("--no-write", action="store_true", help="RESULTS.md stays as it is")
     parser.add_argument("--verbose", action="store_true", help="operators that pass, too")
     return parser.parse_args()
+
+
+def warm_up() -> None:
+    """Do once, before the children are made, what every export would do again."""
+    logging.disable(logging.WARNING)
+    invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    _registration.ONNXRegistry.from_torchlib = staticmethod(
+        cache(_registration.ONNXRegistry.from_torchlib)
+    )
+    torchlib.borrowed(torch.ops.aten.add.Tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(torch.nn.Identity(), (torch.ones(1),), dynamo=True, verbose=False)
 
 
 def full_name(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
 
 
-def in_process(op: Any, options: argparse.Namespace) -> dict[str, str]:
+COLUMNS = ("ours", "with onnxscript's", "torch.onnx")
+
+
+def in_process(dtype: str, options: argparse.Namespace, op: Any) -> dict[str, Any]:
     """The row of an operator, from a child that may crash or hang."""
     context = multiprocessing.get_context("fork")
     reader, writer = context.Pipe(duplex=False)
-    child = context.Process(target=work, args=(writer, op, options), daemon=True)
+    child = context.Process(target=work, args=(writer, op, dtype, options), daemon=True)
     child.start()
     writer.close()
-    row = {"outcome": "crash", "reason": f"nothing within {options.timeout} s"}
-    if reader.poll(options.timeout):
-        try:
-            row = reader.recv()
-        except EOFError:
-            row = {"outcome": "crash", "reason": "the process ended"}
+    row: dict[str, Any] = {"name": full_name(op)}
+    crash = {"outcome": "crash", "reason": "the process ended"}
+    try:
+        while len(row) <= len(COLUMNS):
+            if not reader.poll(options.timeout):
+                crash = {"outcome": "crash", "reason": f"nothing within {options.timeout} s"}
+                break
+            column, outcome, reason = reader.recv()
+            row[column] = {"outcome": outcome, "reason": reason}
+    except EOFError:
+        pass
     child.kill()
     child.join()
-    return {"name": full_name(op), **row}
+    return {"name": row["name"], **{column: row.get(column, crash) for column in COLUMNS}}
 
 
-def work(writer: Any, op: Any, options: argparse.Namespace) -> None:
+def work(writer: Any, op: Any, dtype: str, options: argparse.Namespace) -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  (for the life of the child)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     try:
-        outcome, reason = outcome_of(op, options)
+        if not op.supports_dtype(getattr(torch, dtype), "cpu"):
+            for column in COLUMNS:
+                writer.send((column, "no_sample", "the dtype is not supported"))
+            return
+        captured = [captures(op, sample, options) for sample in samples_of(op, dtype, options)]
     except BaseException as error:  # noqa: BLE001  (the child's last word)
-        outcome, reason = "crash", f"{type(error).__name__}: {error}"
-    writer.send({"outcome": outcome, "reason": " ".join(reason.split())})
+        for column in COLUMNS:
+            writer.send((column, "crash", one_line(error)))
+        return
+    borrowing = Borrowing()
+    with_borrowed = worst_of(captured, lambda p: borrowing.translate(p, options.opset))
+    writer.send(("with onnxscript's", *with_borrowed))
+    if borrowing.used:
+        writer.send(("ours", "refused", "only onnxscript has a lowering"))
+    else:
+        writer.send(("ours", *with_borrowed))
+    if options.no_peer:
+        writer.send(("torch.onnx", "no_sample", "not asked for"))
+    else:
+        writer.send(("torch.onnx", *worst_of(captured, lambda p: by_torch(p, options.opset))))
 
 
-def outcome_of(op: Any, options: argparse.Namespace) -> tuple[str, str]:
-    dtype = getattr(torch, options.dtype)
-    if not op.supports_dtype(dtype, "cpu"):
-        return "no_sample", "the dtype is not supported"
+class Borrowing:
+    """Our conversion, and whether it took a lowering of onnxscript."""
+
+    def __init__(self) -> None:
+        self.used = False
+        self._translate = torchlib.translate
+        torchlib.translate = self._counted  # of this process only
+
+    def _counted(self, scope: Any, node: Any) -> Any:
+        self.used = True
+        return self._translate(scope, node)
+
+    def translate(self, program: Any, opset: int) -> ir.Model:
+        return translate(program, opset)
+
+
+def by_torch(program: Any, opset: int) -> ir.Model:
+    return torch.onnx.export(program, (), dynamo=True, opset_version=opset, verbose=False).model
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def samples_of(op: Any, dtype: str, options: argparse.Namespace) -> Iterator[Sample]:
     torch.manual_seed(0)
+    samples = op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=False)
+    for _, sample in zip(range(options.samples), samples, strict=False):
+        yield Sample(op.op, ((sample.input, *sample.args), dict(sample.kwargs)))
+
+
+def captures(op: Any, module: Sample, options: argparse.Namespace) -> tuple[Any, ...]:
+    """Operator, sample, eager's result, program; or an outcome and its reason."""
+    try:
+        with torch.no_grad():
+            expected = module(*(t.clone() for t in module.tensors))
+    except Exception as error:  # noqa: BLE001  (it is the row)
+        return "eager", one_line(error)
+    program = capture(module, module.tensors, dynamic=not options.static)
+    if isinstance(program, str):
+        return "capture", program
+    return op.name, module, expected, program
+
+
+def worst_of(captured: list[Any], convert: Callable[[Any], ir.Model]) -> tuple[str, str]:
     found: list[tuple[str, str]] = []
-    samples = op.sample_inputs("cpu", dtype, requires_grad=False)
-    for index, sample in zip(range(options.samples), samples, strict=False):
-        arguments = ((sample.input, *sample.args), dict(sample.kwargs))
-        outcome, reason = one(op.name, Sample(op.op, arguments), options)
+    for index, made in enumerate(captured):
+        try:
+            outcome, reason = made if len(made) == 2 else one(*made, convert)
+        except BaseException as error:  # noqa: BLE001  (it is the row)
+            outcome, reason = "crash", one_line(error)
         found.append((outcome, f"sample {index}: {reason}" if reason else ""))
     return max(found, key=lambda row: OUTCOMES.index(row[0]), default=("no_sample", "none"))
 
 
-def one(name: str, module: Sample, options: argparse.Namespace) -> tuple[str, str]:
+def one(
+    name: str, module: Sample, expected: Any, program: Any, convert: Callable[[Any], ir.Model]
+) -> tuple[str, str]:
     inputs = module.tensors
+    targets = [node.target for node in program.graph.nodes]
+    seeded = any(torch.Tag.nondeterministic_seeded in getattr(t, "tags", ()) for t in targets)
+    random = seeded or any("empty" in str(t) for t in targets)  # what was in memory before
     try:
-        with torch.no_grad():
-            expected = module(*(t.clone() for t in inputs))
+        model = convert(program)
     except Exception as error:  # noqa: BLE001  (it is the row)
-        return "eager", str(error)
-    program = capture(module, inputs, dynamic=not options.static)
-    if isinstance(program, str):
-        return "capture", program
-    random = any(
-        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        or "empty" in str(node.target)  # what was in memory before
-        for node in program.graph.nodes
-    )
-    try:
-        model = convert(program, options)
-    except Exception as error:  # noqa: BLE001  (it is the row)
-        return "refused", f"{type(error).__name__}: {error}"
+        return "refused", one_line(error)
     try:
         session = load(model)
     except Exception as error:  # noqa: BLE001  (it is the row)
-        return "load", str(error)
+        return "load", one_line(error)
     used = [i.name for i in session.get_inputs()]
     names = [value.name for value in model.graph.inputs]
-    feeds = {name: value for name, value in zip(names, inputs, strict=True) if name in used}
+    feeds = {n: feed(t) for n, t in zip(names, inputs, strict=True) if n in used}
+
+    def run() -> list[torch.Tensor]:
+        wanted = [o.name for o in session.get_outputs()]
+        return [tensor_of(value) for value in session.run_with_ort_values(wanted, feeds)]
+
     try:
-        got = session.run_with_ort_values(
-            [o.name for o in session.get_outputs()], {k: feed(t) for k, t in feeds.items()}
-        )
+        got = run()
     except Exception as error:  # noqa: BLE001  (it is the row)
-        return "run", str(error)
+        return "run", one_line(error)
     constants = [not isinstance(s.arg, torch.export.graph_signature.ConstantArgument)
                  for s in program.graph_signature.output_specs]  # fmt: skip
-    wanted = [e for e, kept in zip(expected, constants, strict=True) if kept]
-    found = [tensor_of(value) for value in got]
-    if name in TIES and same_elements(inputs[0], wanted, found):
+
+    def kept(result: list[Any]) -> list[Any]:
+        return [e for e, k in zip(result, constants, strict=True) if k]
+
+    if name in TIES and same_elements(inputs[0], kept(expected), got):
         return "pass", ""
-    return compare(wanted, found, random)
+    outcome, reason = compare(kept(expected), got, random)
+    if outcome == "wrong" and not random and (exact := in_double(module)) is not None:
+        outcome, reason = nearer(kept(exact), kept(expected), got) or (outcome, reason)
+    if outcome == "random" and seeded:
+        return distributed(lambda: kept(module(*(t.clone() for t in inputs))), run)
+    return outcome, reason
+
+
+def in_double(module: Sample) -> Any:
+    """Eager's result in float64, or None where it has none."""
+    if not any(tensor.dtype.is_floating_point for tensor in module.tensors):
+        return None
+    doubles = [t.double() if t.dtype.is_floating_point else t.clone() for t in module.tensors]
+    try:
+        with torch.no_grad():
+            return module(*doubles)
+    except Exception:  # noqa: BLE001  (there is none)
+        return None
 
 
 def capture(module: Sample, inputs: list[torch.Tensor], *, dynamic: bool) -> Any:
@@ -198,16 +308,6 @@ def capture(module: Sample, inputs: list[torch.Tensor], *, dynamic: bool) -> Any
         except Exception as error:  # noqa: BLE001  (it is the row)
             reason = f"{type(error).__name__}: {error}"
     return reason
-
-
-def convert(program: Any, options: argparse.Namespace) -> ir.Model:
-    if options.exporter == "torch_onnx":
-        return torch.onnx.export(
-            program, (), dynamo=True, opset_version=options.opset, verbose=False
-        ).model
-    from torchferry.converter.translate import translate
-
-    return translate(program, options.opset)
 
 
 def load(model: ir.Model) -> onnxruntime.InferenceSession:
@@ -232,58 +332,6 @@ def tensor_of(value: Any) -> torch.Tensor:
     if value.element_type() == ir.DataType.BFLOAT16:
         return torch.from_dlpack(value._ortvalue.to_dlpack()).clone()
     return torch.from_numpy(value.numpy().copy())
-
-
-def compare(expected: list[Any], got: list[torch.Tensor], random: bool) -> tuple[str, str]:
-    if len(expected) != len(got):
-        return "wrong", f"{len(got)} outputs instead of {len(expected)}"
-    for index, (other, value) in enumerate(zip(expected, got, strict=True)):
-        # a Python float is a double
-        double = torch.float64 if isinstance(other, float) else None
-        tensor = other if isinstance(other, torch.Tensor) else torch.tensor(other, dtype=double)
-        pairs = tensor.dtype.is_complex and value.shape[-1:] == (2,)
-        mine = complex_of(value) if pairs else value
-        if mine.dtype != tensor.dtype or mine.shape != tensor.shape:
-            return "wrong", (f"output {index} is {mine.dtype} {tuple(mine.shape)}, not "
-                             f"{tensor.dtype} {tuple(tensor.shape)}")  # fmt: skip
-        if random:
-            continue
-        rtol, atol = TOLERANCE.get(tensor.dtype, (1e-4, 1e-4))
-        if not torch.allclose(mine, tensor, rtol=rtol, atol=atol, equal_nan=True):
-            return "wrong", f"output {index}: {worst(tensor, mine)}"
-    return ("random" if random else "pass"), ""
-
-
-def same_elements(x: torch.Tensor, expected: list[Any], got: list[torch.Tensor]) -> bool:
-    """Whether the indices point at equal elements, where the values agree: which of them is open.
-
-    Eager's own choice among equal elements changes with the size and the dtype.
-    """
-    *values, other = expected
-    *mine, indices = got
-    if not all(torch.equal(a, b) for a, b in zip(values, mine, strict=True)):
-        return False
-    if indices.shape != other.shape or indices.ndim != x.ndim:
-        return False
-    return (
-        any(
-            torch.equal(torch.gather(x, axis, indices), torch.gather(x, axis, other))
-            for axis in range(x.ndim)
-            if max(indices.max().item(), other.max().item()) < x.shape[axis]
-        )
-        if indices.numel()
-        else True
-    )
-
-
-def complex_of(pairs: torch.Tensor) -> torch.Tensor:
-    # numpy's strides of an empty array are not those that view_as_complex wants
-    return torch.view_as_complex(torch.empty(pairs.shape, dtype=pairs.dtype).copy_(pairs))
-
-
-def worst(expected: torch.Tensor, got: torch.Tensor) -> str:
-    difference = (expected.to(torch.complex128) - got.to(torch.complex128)).abs()
-    return f"max abs {difference.nan_to_num(torch.inf).max():.3g}"
 
 
 if __name__ == "__main__":

@@ -10,17 +10,15 @@ this file; exits 1 when a limit is passed.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import resource
 import statistics
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from record import machine, markdown, save
+
 HELP = [sys.executable, "-m", "torchferry", "--help"]
 
 
@@ -101,22 +99,9 @@ def measure_all(runs: int) -> list[Line]:
 
 
 def table(lines: list[Line]) -> str:
-    """A Markdown table that also reads well on a terminal."""
     head = ("what", "wall best", "wall median", "CPU best", "CPU median", "limit")
-    rows = [head, *((line.what, *figures(line.cost), line.verdict) for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    right = [False, True, True, True, True, False]
-    text = [
-        "| "
-        + " | ".join(
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-        )
-        + " |"
-        for row in rows
-    ]
-    marks = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)]
-    return "\n".join([text[0], "| " + " | ".join(marks) + " |", *text[1:]])
+    rows = [(line.what, *figures(line.cost), line.verdict) for line in lines]
+    return markdown(head, rows, right=(1, 2, 3, 4))
 
 
 def figures(cost: Cost) -> tuple[str, ...]:
@@ -124,11 +109,11 @@ def figures(cost: Cost) -> tuple[str, ...]:
 
 
 def write(lines: list[Line], runs: int) -> None:
-    """start.json, and the section ``## start`` of RESULTS.md; other sections stay as they are."""
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    """start.json, and the section of RESULTS.md."""
+    question = "How long does torchferry take to start?"
     data = {
-        "question": "How long does torchferry take to start?",
-        "machine": machine,
+        "question": question,
+        "machine": machine(),
         "runs": runs,
         "unit": "ms",
         "results": [
@@ -142,16 +127,8 @@ def write(lines: list[Line], runs: int) -> None:
             for line in lines
         ],
     }
-    (HERE / "start.json").write_text(json.dumps(data, indent=2) + "\n", "utf-8")
-    results = HERE / "RESULTS.md"
-    old = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
-    kept = [part.strip() for part in old.split("\n## ") if not part.startswith("start\n")]
-    kept.append(
-        f"start\n\nHow long does torchferry take to start? `python benchmarks/start.py`, "
-        f"{runs} runs each, in turn; {machine}.\n\n{table(lines)}"
-    )
-    kept[1:] = sorted(kept[1:])
-    results.write_text("\n\n## ".join(kept) + "\n", "utf-8")
+    told = f"`python benchmarks/start.py`, {runs} runs each, in turn"
+    save("start", data, f"{question} {told}; {machine()}.\n\n{table(lines)}")
 
 
 def main() -> int:

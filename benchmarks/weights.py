@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -29,10 +28,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from record import machine, markdown, save
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-HERE = Path(__file__).resolve().parent
 GIB = 2**30
 WIDTH, LAYERS = 4096, 16  # 1 GiB of float32
 SHARD = 5 * GIB  # what save_pretrained puts in one file
@@ -234,29 +234,23 @@ def reference_lines() -> Iterator[Line]:
 
 
 def table(lines: list[Line]) -> str:
-    rows = ["| what | | bar | |", "| --- | --: | --- | --- |"]
+    rows = []
     for line in lines:
         verdict = "pass" if line.passed else "FAIL"
         bar = "" if line.bar is None else f"{verdict}: ≤ {line.bar:g}"
-        rows.append(f"| {line.what} | {line.value:.2f} {line.unit} | {bar} | {line.note} |")
-    return "\n".join(rows)
+        rows.append((line.what, f"{line.value:.2f} {line.unit}", bar, line.note))
+    return markdown(("what", "", "bar", ""), rows, right=(1,))
 
 
 def write(lines: list[Line], rounds: int) -> None:
     import torch
 
-    (HERE / "weights.json").write_text(json.dumps([asdict(line) for line in lines], indent=1))
-    results = HERE / "RESULTS.md"
-    text = results.read_text("utf-8") if results.exists() else "# Results of the benchmarks\n"
-    before, _, rest = text.partition("\n## weights\n")
-    after = rest[rest.index("\n## ") :] if "\n## " in rest else ""
-    section = (
-        "\n## weights\n\nWhat do weights cost an export? `python benchmarks/weights.py`, each "
-        f"measure in a process of its own, {rounds} rounds of saving and raw writing in turn, "
-        f"medians; Python {platform.python_version()}, torch {torch.__version__}.\n\n"
-        f"{table(lines)}\n"
+    told = (
+        "What do weights cost an export? `python benchmarks/weights.py`, each measure in a "
+        f"process of its own, {rounds} rounds of saving and raw writing in turn, medians; "
+        f"{machine()}, torch {torch.__version__}."
     )
-    results.write_text(before.rstrip("\n") + "\n" + section + after, "utf-8")
+    save("weights", [asdict(line) for line in lines], f"{told}\n\n{table(lines)}")
 
 
 def main() -> int:

@@ -55,6 +55,9 @@ def main(folder: Path) -> None:
     print(onnx.report.verdict)
     onnx.save(folder / "dummy_llm.onnx")
 
+    # It looks like this; tf.plot_dot draws the same with matplotlib.
+    (folder / "dummy_llm.svg").write_text(tf.draw_svg(onnx.model), "utf-8")
+
     # What was stored tells whether another runtime computes the same.
     args, kwargs = saved["model", 0, "I"]
     difference = tf.max_diff(saved["model", 0, "O"], onnx(*args, **kwargs))

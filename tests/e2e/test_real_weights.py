@@ -83,11 +83,6 @@ def test_two_layers_of_smollm_decode_the_tokens_of_generate(smollm, tmp_path):
     assert dims["logits"] == ["batch_size", "sequence_length", "49152"]
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="30 layers at past 0: logits differ by 2.4e-3 at one set of sizes, reported by the "
-    "export itself; the other sizes agree to 7e-5. The cause is not found yet",
-)
 @pytest.mark.slow
 def test_whole_smollm_from_a_folder_answers_as_pytorch(smollm, tmp_path, capsys):
     model, tokenizer = smollm(30)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from torchferry.capturer import Attempt
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
@@ -137,18 +136,27 @@ def test_sizes_in_words() -> None:
     assert tables.sizes_text(Check({}, made=False)) == "the size seen"
 
 
-def test_inputs_say_why_each_axis_is_what_it_is(make_findings: MakeFindings) -> None:
+def test_inputs_say_why_each_axis_is_what_it_is() -> None:
     def forward(x: torch.Tensor, y: torch.Tensor, flag: bool) -> None: ...
 
     calls = [
         Call((), {"x": torch.zeros(n, 4), "y": torch.zeros(n, 4), "flag": True}) for n in (3, 5)
     ]
     seen = Observation(inspect.signature(forward), "Model", calls)
-    table = tables.input_table(make_findings(seen=seen))
-    why = "axis 0: 3, 5 → dynamic; axis 1: 4 in all 2 calls → static"
-    assert table.rows == (
-        ("x and 1 more, to y", "float32", "[batch_size, 4]", why),
-        ("flag", "constant", "", "True"),
+    both = "x and 1 more, to y"
+    assert tables.argument_table(seen.arguments).rows == (
+        (both, "float32", 0, "batch_size", "3, 5 → dynamic"),
+        (both, "float32", 1, "4", "4 in all 2 calls → static"),
+        ("flag", "constant", "", "", "True"),
+    )
+
+
+def test_arguments_without_axes_have_a_row() -> None:
+    signature = inspect.signature(lambda x, n: None)
+    calls = [Call((), {"x": torch.tensor(1.0), "n": n}) for n in (2, 7)]
+    assert tables.argument_table(Observation(signature, "Model", calls).arguments).rows == (
+        ("x", "float32", "", "", "no dimension"),
+        ("n", "integer", "", "n", "2, 7 → dynamic"),
     )
 
 
@@ -173,14 +181,6 @@ def test_the_model_in_numbers_and_its_operators(make_findings: MakeFindings) -> 
         "IR version": "10",
     }
     assert dict(bars.items) == {"Relu": 1.0, "com.microsoft.Gelu": 1.0}
-
-
-def test_attempts_that_failed_say_why(make_findings: MakeFindings) -> None:
-    attempts = (Attempt("non-strict", "UserError: no"), Attempt("strict", None))
-    table = tables.attempt_table(make_findings(attempts=attempts))
-    assert table.rows == (
-        ("non-strict", Cell("UserError: no", "warn")), ("strict", Cell("worked", "good")),
-    )  # fmt: skip
 
 
 def test_the_environment_names_versions_and_what_is_missing(

@@ -324,3 +324,41 @@ def test_a_check_without_outputs_is_neither_ok_nor_failed() -> None:
     assert not nothing.failed
     one = Compared("y", Discrepancy(), "ok")
     assert Check({"n": 1}, made=False, outputs=(one,)).ok
+
+
+def steep(x):
+    """Rounded to about 1e-3 on the way: 1024 of the last bits of float32 are lost."""
+    return (x * 1.1 + 16000) - 16000
+
+
+def test_rounding_of_pytorch_itself_is_told_from_a_fault():
+    sets = [torch.linspace(0.9, 0.1, 12).reshape(3, 4), torch.linspace(0.9, 0.2, 20).reshape(5, 4)]
+    checks = check(steep, lambda x: x * 1.1, sets=sets)
+    compared = [output for c in checks for output in c.outputs]
+    assert {output.verdict for output in compared} == {"ok"}
+    beyond = [o for o in compared if not F32.allows(o.difference)]
+    assert beyond
+    for output in beyond:
+        assert output.rounding == pytest.approx(output.difference.abs, rel=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x * 1.1 + 3e-3, lambda x: x * 1.1 + 0.5])
+def test_a_fault_beyond_the_rounding_of_pytorch_differs(wrong):
+    checks = check(steep, wrong)
+    assert all(c.failed for c in checks if c.refused is None)
+    assert {o.rounding for c in checks for o in c.outputs} == {None}
+
+
+def test_where_float64_agrees_with_pytorch_a_difference_is_a_fault():
+    checks = check(lambda x: x * 1.1, lambda x: x * 1.1 + 4e-4)
+    assert all(c.failed for c in checks if c.refused is None)
+
+
+def test_a_model_that_float64_breaks_is_judged_without_it():
+    def only_single(x):
+        assert x.dtype == torch.float32
+        return steep(x)
+
+    checks = check(only_single, lambda x: x * 1.1 + 4e-4)
+    assert any(c.failed for c in checks)
+    assert {o.rounding for c in checks for o in c.outputs} == {None}

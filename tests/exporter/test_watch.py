@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,7 @@ from torch.export import Dim
 
 from torchferry.errors import UsageError
 from torchferry.exporter.steps import Steps
-from torchferry.exporter.watch import argument_table, run_source, watch
-from torchferry.observer.observation import Observation
+from torchferry.exporter.watch import run_source, watch
 from torchferry.report.model import Facts, Report, Source, Table
 
 INPUTS = """
@@ -132,6 +132,24 @@ def test_optional_arguments_constants_and_integers(head: Report) -> None:
     assert head.data["integers"] == {"n": [3, 5, 1, 1]}
 
 
+def test_what_is_printed_for_an_integer_can_be_pasted(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file)
+    (file / "watched_rows.py").write_text(
+        "import torch\nclass Rows(torch.nn.Module):\n"
+        "    def forward(self, x, n=2):\n        return x[:, :n] * n\n"
+        "def rows():\n    return Rows().eval(), [(torch.rand(2, 9), 3), (torch.rand(4, 9),)]\n"
+    )
+    monkeypatch.syspath_prepend(str(file))
+    report = watch("watched_rows:rows")
+    scope = run(importlib.import_module("watched_rows").rows()[0], python(report))
+    x = torch.rand(5, 9)
+    expected = x[:, :7] * 7
+    assert torch.equal(scope["program"].module()(x=x, n=7), expected)
+    assert torch.equal(scope["onnx_program"](x=x, n=7)[0], expected)
+
+
 def test_the_data_is_json(head: Report) -> None:
     data = json.loads(json.dumps(head.data))
     assert [c["inputs"] for c in data["calls"]][:2] == [
@@ -171,16 +189,6 @@ def test_run_source_measures_its_steps(file: Path) -> None:
     assert (source.title, len(seen.calls)) == ("zoo:mlp", 3)
     with pytest.raises(UsageError, match="1 input set"):
         run_source("zoo:mlp", f"{file / 'sets.py'}:one", None, Steps())
-
-
-def test_arguments_without_axes_have_a_row() -> None:
-    seen = Observation.from_inputs(
-        nn.Bilinear(1, 1, 1), [((), {"input1": torch.tensor(1.0), "input2": 3})]
-    )
-    assert argument_table(seen.arguments).rows == (
-        ("input1", "float32", "", "", "no dimension"),
-        ("input2", "constant", "", "", "3"),
-    )
 
 
 def test_sets_of_one_size_are_said_to_say_nothing(file: Path) -> None:

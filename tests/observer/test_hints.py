@@ -4,13 +4,11 @@ import copy
 from collections import OrderedDict
 from typing import Any
 
-import pytest
 import torch
 from torch.export import Dim
 
 from torchferry.observer.hints import (
     fitting_shape,
-    made_name,
     nest_shapes,
     use_dyn_not_str,
     use_str_not_dyn,
@@ -94,19 +92,6 @@ def test_an_integer_argument_is_named_after_itself() -> None:
 
 def test_names_round_trip() -> None:
     assert use_dyn_not_str(use_str_not_dyn(HINTED)) == HINTED
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        (("x", 1), "x_dim_1"),
-        ((0, 1), "args_0_dim_1"),
-        (("cache", "key_cache", 3, 2), "past_key_values_3_key_dim_2"),
-        (("out", "last hidden", 0), "out_last_hidden_dim_0"),
-    ],
-)
-def test_made_name(path: tuple[str | int, ...], name: str) -> None:
-    assert made_name(path) == name
 
 
 def test_nesting_follows_torch() -> None:

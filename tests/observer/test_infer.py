@@ -184,6 +184,37 @@ def test_arrays_are_constants():
             infer_arguments([same[0], {("table",): other}])
 
 
-def test_an_integer_that_varies_is_refused_with_the_ways_out():
-    with pytest.raises(UsageError, match=r"n is 3 in one call and 5 in another.*export_arguments"):
-        infer_arguments([{("n",): 3}, {("n",): 5}])
+def test_an_integer_that_varies_is_dynamic():
+    calls = [{("n",): 3, ("k",): 2, ("far",): -1}, {("n",): 5, ("k",): 2, ("far",): -7}]
+    n, k, far = infer_arguments(calls)
+    assert (n.dtype, n.axes, n.value, str(n.integer.size)) == (None, (), None, "n")
+    assert (n.integer.index, n.integer.seen) == (-1, (3, 5))
+    assert n.integer.reason == "3, 5 → dynamic"
+    assert n.sizes == (n.integer,)
+    assert (k.integer, k.value, k.sizes) == (None, 2, ())
+    assert far.integer.seen == (-1, -7)
+
+
+def test_an_integer_that_moves_with_a_dimension_has_its_name():
+    found = infer_arguments(
+        [
+            {("x",): torch.zeros(a, b), ("n",): b, ("total",): a + b, ("batch_size",): a + 9}
+            for a, b in ((2, 7), (3, 5), (4, 11))
+        ]
+    )
+    assert [[str(axis.size) for axis in one.sizes] for one in found] == [
+        ["batch_size", "x_dim_1"], ["x_dim_1"], ["batch_size + x_dim_1"], ["batch_size_2"],
+    ]  # fmt: skip
+
+
+def test_two_calls_do_not_make_an_integer_a_dimension():
+    calls = [{("n",): n, ("x",): torch.zeros(n), ("m",): n} for n in (2, 5)]
+    found = infer_arguments(calls)
+    assert [str(axis.size) for one in found for axis in one.sizes] == ["n", "batch_size", "m"]
+
+
+def test_an_integer_may_be_absent_and_stand_inside_others():
+    calls = [{("pair", 1): 3, ("m",): 1}, {("pair", 1): 4}, {("pair", 1): 4, ("m",): 2}]
+    pair, m = infer_arguments(calls)
+    assert (pair.name, str(pair.integer.size)) == ("pair.1", "pair_1")
+    assert (m.optional, m.integer.seen) == (True, (1, None, 2))

@@ -10,9 +10,11 @@ from torch import nn
 from torch.export import Dim
 
 from torchferry.errors import UsageError
+from torchferry.observer import observe
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.observer.model_inputs import ModelInputs
-from torchferry.values import make_dynamic_cache, string_type
+from torchferry.values import flatten, make_dynamic_cache, string_type
+from torchferry.zoo import build
 
 D, AUTO = Dim.DYNAMIC, Dim.AUTO
 
@@ -269,9 +271,27 @@ def test_an_empty_cache_stands_for_an_absent_one() -> None:
         )
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_zeros_stand_for_the_states_of_mamba() -> None:
+    made = build("mamba")
+    model = made.model.eval()
+    with observe(model) as seen:
+        for batch, length in ((2, 7), (3, 5)):
+            ids = torch.randint(3, 50, (batch, length))
+            model.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    given = ModelInputs(model, [(c.args, c.kwargs) for c in seen.calls])
+    ((name, empty),) = given.optional.items()
+    states = [leaf for _, leaf in flatten(empty)[0] if isinstance(leaf, torch.Tensor)]
+    assert states
+    assert all(len(state) == 2 and not state.any() for state in states)
+    ids = torch.randint(3, 50, (2, 6))
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, model(ids, **{name: empty}).logits)
+
+
 def test_nothing_can_stand_for_what_is_not_known_to_vary() -> None:
-    given = ModelInputs(Everything(), [{"x": t(2), "flag": True}, {"x": t(3), "y": t(4)}])
-    assert given.optional == {"flag": None, "y": None}
+    given = ModelInputs(Everything(), [{"x": t(2)}, {"x": t(3), "y": t(4)}])
+    assert given.optional == {"y": None}
     assert given.unknown == ("y",)
 
 
@@ -305,6 +325,38 @@ def test_integers_that_vary_are_dynamic() -> None:
     assert args[1] in (3, 5)
     program = torch.export.export(Head(), args, kwargs, dynamic_shapes=shapes)
     assert program.module()(t(7, 9), 8).shape == (7, 8)
+    assert torch.equal(program.module()(t(7, 9), 8), torch.full((7, 8), 8.0))
+
+
+def test_an_integer_that_one_set_leaves_to_the_default_varies() -> None:
+    class Head(nn.Module):
+        def forward(self, x: torch.Tensor, n: int = 2, scale: float = 1.0) -> torch.Tensor:
+            return x[:, :n] * scale
+
+    given = ModelInputs(Head(), [(t(3, 9),), (t(4, 9), 5)])
+    assert given.integers == {"n": (2, 5)}
+    assert given.inputs[0][1]["n"] == 2
+    assert given.guess_dynamic_shapes() == (({0: D},), {"n": D})
+    args, kwargs, shapes = given.export_arguments()
+    program = torch.export.export(Head(), args, kwargs, dynamic_shapes=shapes)
+    assert program.module()(t(7, 9), n=8).shape == (7, 8)
+    with pytest.raises(
+        UsageError, match=r"argument scale is 1\.0 in one call and 2\.0 in another"
+    ):
+        ModelInputs(Head(), [(t(3, 9),), (t(4, 9), 2, 2.0)])
+
+
+def test_the_best_set_keeps_its_integers_unless_a_dimension_is_as_long() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, n: int, axis: int) -> torch.Tensor:
+            return x[:n].sum(axis)
+
+    given = ModelInputs(Model(), [(t(1, 9), 1, 0), (t(1, 8), 1, 1)])
+    assert given.best[0][1:] in ((1, 0), (1, 1))
+    sets = [(t(0, 9), 0, 0), (t(1, 8), 1, 1), (t(1, 7), 1, 0)]
+    x, n, axis = ModelInputs(Model(), sets).best[0]
+    assert (len(x), n) == (2, 2)
+    assert axis in (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
+from torchferry.errors import UsageError
 from torchferry.observer import observe
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.values import make_dynamic_cache, string_type
@@ -167,3 +168,15 @@ def test_an_axis_is_dynamic_exactly_when_it_varies(
     (shape,) = (*args, *kwargs.values())
     expected = {i: D for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b}
     assert shape == [expected]
+
+
+@pytest.mark.parametrize("sets", [None, {"x": torch.ones(2)}, torch.ones(2, 3), "x"], ids=str)
+def test_what_is_no_list_of_sets(sets: Any) -> None:
+    with pytest.raises(UsageError, match="takes a list of input sets, not"):
+        ModelInputs(nn.ReLU(), sets)
+
+
+@pytest.mark.parametrize("model", [None, nn.ReLU, "relu"])
+def test_what_is_no_module(model: Any) -> None:
+    with pytest.raises(UsageError, match="takes a module first, not"):
+        ModelInputs(model, [(torch.ones(2),), (torch.ones(3),)])

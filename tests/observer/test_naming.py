@@ -5,6 +5,7 @@ from torchferry.observer.naming import (
     conventional_name,
     in_cache,
     input_name,
+    made_name,
     pick_name,
     unaliased,
 )
@@ -77,3 +78,22 @@ def test_a_dimension_takes_the_first_usual_name_that_is_free():
     assert pick_name(places, ()) == "sequence_length"
     assert pick_name(places, {"sequence_length"}) == "x_dim_1"
     assert pick_name(places, {"sequence_length", "x_dim_1", "x_dim_1_2"}) == "x_dim_1_3"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("x", 1), "x_dim_1"),
+        ((0, 1), "args_0_dim_1"),
+        (("cache", "key_cache", 3, 2), "past_key_values_3_key_dim_2"),
+        (("out", "last hidden", 0), "out_last_hidden_dim_0"),
+    ],
+)
+def test_made_name(path, name):
+    assert made_name(path) == name
+
+
+def test_an_integer_is_called_by_its_name():
+    assert pick_name([(("input_ids",), 0, 0)], ()) == "input_ids"
+    assert pick_name([(("sizes", 1), 0, 0)], {"sizes_1"}) == "sizes_1_2"
+    assert conventional_name(("x",), 0, 0) is None

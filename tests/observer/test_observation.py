@@ -183,6 +183,38 @@ def test_map_axes_speaks_of_the_dynamic_axes_of_tensors():
     }
 
 
+class Head(torch.nn.Module):
+    def forward(self, x, n, k=2):
+        return x[:, :n] * k
+
+
+def test_an_integer_that_varies_is_a_size():
+    seen = observed(Head(), ((torch.zeros(2, 9), 3), {}), ((torch.zeros(4, 9), 5), {}))
+    assert seen.dynamic_names == ("batch_size", "n")
+    assert [seen.sizes_of(call) for call in seen.calls] == [
+        {"batch_size": 2, "n": 3}, {"batch_size": 4, "n": 5},
+    ]  # fmt: skip
+    _, kwargs = seen.inputs_at({"batch_size": 6, "n": 7})
+    assert (kwargs["x"].shape, kwargs["n"]) == ((6, 9), 7)
+    sizes = seen.map_sizes(lambda argument, axis: (argument.name, axis.index))
+    assert sizes == {("x",): {0: ("x", 0)}, ("n",): ("n", -1)}
+    with pytest.raises(UsageError, match=r"argument n is an integer that varies \(3, 5\)"):
+        seen.map_axes(lambda *_: 1)
+
+
+def test_what_a_call_leaves_to_the_default_is_the_default():
+    x = torch.zeros(2, 9)
+    seen = observed(Head(), ((x, 3), {}), ((x, 3, 4), {}))
+    assert [list(seen.normalized(call)[1].items())[1:] for call in seen.calls] == [
+        [("n", 3), ("k", 2)], [("n", 3), ("k", 4)],
+    ]  # fmt: skip
+    assert seen.dynamic_names == ("k",)
+    seen = observed(Head(), ((x, 3), {}))
+    assert "k" not in seen.normalized(seen.calls[0])[1]
+    seen.add(Call((x,), {"k": 1, "n": 3}))
+    assert seen.dynamic_names == ("k",)
+
+
 def test_a_call_prints_its_arguments():
     assert str(Call((torch.zeros(2, 3),), {"flag": True})) == "((T1s2x3,),dict(flag:bool))"
 

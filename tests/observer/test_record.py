@@ -1,9 +1,11 @@
 import inspect
+import threading
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from torchferry.errors import UsageError
 from torchferry.observer import observe
 from torchferry.values import make_dynamic_cache
 from torchferry.zoo import get_tiny_llm
@@ -108,6 +110,48 @@ def test_recursive_calls_keep_their_own_inputs():
         model(torch.ones(3))
     assert [call.args[0].shape[0] for call in seen.calls] == [1, 2, 3]
     assert [call.outputs.item() for call in seen.calls] == [10, 11, 12]
+
+
+def test_threads_keep_their_own_inputs():
+    barrier = threading.Barrier(4)
+
+    class Meeting(torch.nn.Module):
+        def forward(self, x):
+            barrier.wait(timeout=30)  # all calls have begun before the first ends
+            return x + 1
+
+    model = Meeting()
+    with observe(model) as seen:
+        threads = [
+            threading.Thread(target=model, args=(torch.full((n,), float(n)),)) for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(seen.calls) == 4
+    assert all(torch.equal(call.args[0] + 1, call.outputs) for call in seen.calls)
+    assert sorted(len(call.args[0]) for call in seen.calls) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("model", "observe takes a module, not str"),
+        (torch.nn.Linear, "takes a module, not type"),
+        (lambda x: x, "takes a module, not function"),
+    ],
+)
+def test_what_is_no_module_is_refused(model, message):
+    with pytest.raises(UsageError, match=message), observe(model):
+        pytest.fail("it must not start")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_module_of_torch_jit_is_refused():
+    model = torch.jit.script(torch.nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="give the one it was made of"), observe(model):
+        pytest.fail("it must not start")
 
 
 def test_blocks_may_be_nested():

@@ -146,6 +146,7 @@ def test_names_of_submodules(
         ([("m.inner", Inner()), ("m", Outer())], {"submodules": True}, "are called 'm.inner'"),
         ([("a", MODEL := Inner()), ("b", MODEL)], {}, "Inner is given twice, as 'a' and 'b'"),
         (Inner(), {"method_name": "fit"}, "Inner has no method 'fit'"),
+        (Inner(), {"fprint": "shape"}, "fprint is no function but str"),
     ],
 )
 def test_wrong_modules_are_refused(model: Any, options: dict[str, Any], message: str) -> None:

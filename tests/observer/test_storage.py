@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +151,20 @@ def test_steal_append_stores_in_the_innermost_dump_and_nowhere_outside(tmp_path:
     steal_append("after", 3)
     assert list(read_dump(tmp_path / "inner")) == ["x"]
     assert read_dump(tmp_path / "outer") == {"y": 2}
+
+
+@pytest.mark.parametrize("name", ["folder", "dump.onnx", "dump.safetensors"])
+def test_a_call_is_not_in_memory_after_it_was_written(name: str, tmp_path: Path) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with open_storage(tmp_path / name, 2**30, (), QUIET) as store:
+            x = torch.ones(2**16)
+            alive = weakref.ref(x)
+            store.inputs("m", 0, (x,), {"again": [x]})
+            store.outputs("m", 0, {"y": x})
+            del x
+            assert alive() is None
+    finally:
+        gc.enable()
+    assert len(read_dump(tmp_path / name)) == 2

@@ -16,6 +16,7 @@ from torchferry.values.caches import (
     make_sliding_window_cache,
     make_static_cache,
 )
+from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
 from torchferry.values.flatten import (
     flatten,
@@ -68,6 +69,51 @@ def linear_cache():
     cache = make_dynamic_cache(pairs(layers=1, batch=1))
     cache.layers.append(layer)
     return cache
+
+
+def layer_of(name):
+    """A layer of any class this transformers has, with something in it."""
+    made = getattr(cache_utils, name, None)
+    if made is None:
+        pytest.skip(f"this transformers has no {name}")
+    options = {"max_cache_len": 8, "sliding_window": 4}
+    named = inspect.signature(made).parameters
+    layer = made(**{key: value for key, value in options.items() if key in named})
+    advance(layer)
+    return layer
+
+
+def advance(layer):
+    if hasattr(layer, "update_conv_state"):
+        layer.update_conv_state(torch.ones(2, 4, 3))
+        layer.update_recurrent_state(torch.ones(2, 4, 5))
+    if hasattr(layer, "update_indexer"):
+        layer.update_indexer(torch.ones(2, 1, 8))
+    position = {"cache_position": torch.tensor([int(layer.get_seq_length() or 0)])}
+    layer.update(torch.ones(2, 2, 1, 8), torch.ones(2, 2, 1, 8), position)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer", "StaticLayer",
+        "StaticSlidingWindowLayer", "StaticIndexedLayer", "Fp8QuantizedLayer",
+        "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
+        "LinearAttentionAndStaticFullAttentionLayer",
+        "LinearAttentionAndStaticSlidingWindowAttentionLayer",
+    ],
+)  # fmt: skip
+def test_every_layer_class_goes_on_after_it_was_rebuilt(name):
+    cache = make_dynamic_cache([])
+    cache.layers.append(layer_of(name))
+    copies = [rebuilt(map_leaves(torch.clone, cache)), clone(cache)]
+    assert all(isinstance(leaf, torch.Tensor) for _, leaf in flatten(cache)[0])
+    advance(cache.layers[0])
+    for copied in copies:
+        assert type(copied.layers[0]) is type(cache.layers[0])
+        advance(copied.layers[0])
+        assert max_diff(cache, copied).abs == 0
+        assert int(copied.layers[0].get_seq_length()) == 2
 
 
 def updated_second():

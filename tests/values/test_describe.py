@@ -175,13 +175,18 @@ def test_caches():
 
 
 def test_states_of_linear_attention():
-    from transformers.cache_utils import LinearAttentionLayer
+    from transformers import cache_utils
 
-    layer = LinearAttentionLayer()
+    if not hasattr(cache_utils, "LinearAttentionLayer"):
+        pytest.skip("transformers before 5.5 has no such layers")
+    layer = cache_utils.LinearAttentionLayer()
     layer.update_conv_state(torch.ones(1, 2, 4))
     cache = make_dynamic_cache([])
     cache.layers.append(layer)
-    assert string_type(cache) == "DynamicCache(conv_states=#1[{0:T1r3}])"
+    # Which of the two, the tensor or a dictionary of it, is the version's.
+    assert string_type(cache) in (
+        "DynamicCache(conv_states=#1[{0:T1r3}])", "DynamicCache(conv_states=#1[T1r3])",
+    )  # fmt: skip
 
 
 def test_a_call():

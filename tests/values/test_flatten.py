@@ -1,7 +1,9 @@
 import collections
 import dataclasses
+import gc
 import json
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
@@ -11,6 +13,9 @@ from hypothesis import given, settings
 from torch.utils import _pytree as pytree
 
 from torchferry.errors import UsageError
+from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
+from torchferry.values.difference import max_diff
 from torchferry.values.flatten import (
     LEAF,
     flatten,
@@ -246,3 +251,27 @@ def test_register_pytrees_leaves_model_outputs_to_transformers():
     register_pytrees(MaskedLMOutput)
     MaskedLMOutput(logits=torch.ones(1))  # registers itself, if it has not yet
     assert pytree.tree_leaves(MaskedLMOutput(logits=3)) == [3]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        flatten,
+        clone,
+        lambda value: string_type(value, with_min_max=True),
+        lambda value: max_diff(value, clone(value)),
+        lambda value: map_leaves(lambda leaf: leaf, value),
+    ],
+    ids=["flatten", "clone", "string_type", "max_diff", "map_leaves"],
+)
+def test_nothing_is_kept_until_the_next_garbage_collection(use):
+    x = torch.ones(3)
+    value, alive = {"a": [x, (x,)]}, weakref.ref(x)
+    gc.collect()
+    gc.disable()
+    try:
+        use(value)
+        del value, x
+        assert alive() is None
+    finally:
+        gc.enable()

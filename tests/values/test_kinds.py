@@ -86,6 +86,11 @@ def test_a_second_entry_is_refused():
 def test_a_name_needs_its_module():
     with pytest.raises(UsageError, match="module:qualname"):
         register("Box", flatten=flatten_box, unflatten=unflatten_box)
+    with pytest.raises(UsageError, match="give a class"):
+        register(3, flatten=flatten_box, unflatten=unflatten_box)
+    with pytest.raises(UsageError, match="are functions"):
+        register("x:Box", flatten=flatten_box, unflatten="box")
+    assert find_kind(int) is None
 
 
 def test_imported_classes_hold_subclasses_but_no_builtin():

@@ -66,12 +66,12 @@ def test_all_states_of_a_task_share_their_weights() -> None:
         ("llama/prefil", {}, "zoo:llama has no 'prefil'; did you mean prefill"),
         ("llama/fill-mask", {}, "has no 'fill-mask'.*It has: decode.*text-generation"),
         ("llama/fill-mask/plain", {}, "has no 'fill-mask'.*It has: text-generation$"),
-        ("llama/text-generation/x", {}, "has no 'x'; It has: decode, prefill"),
+        ("llama/text-generation/x", {}, "has no 'x'. It has: decode, prefill"),
         ("llama/text-generation/decode/x", {}, "is no FAMILY, FAMILY/TASK or FAMILY/TASK/STATE"),
         ("llama/", {}, "is no FAMILY"),
         ("llama/prefill", {"task": "fill-mask"}, "names its task, and 'fill-mask' was given too"),
-        ("mlp/forward", {}, "zoo:mlp has no 'forward'; It has one form only"),
-        ("tiny-llm", {"state": "prefill"}, "zoo:tiny-llm has no 'prefill'; It has one form"),
+        ("mlp/forward", {}, "zoo:mlp has no 'forward'. It has one form only"),
+        ("tiny-llm", {"state": "prefill"}, "zoo:tiny-llm has no 'prefill'. It has one form"),
     ],
 )
 def test_a_wrong_name_says_what_there_is(name: str, options: dict[str, str], match: str) -> None:

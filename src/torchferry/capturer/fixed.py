@@ -11,7 +11,7 @@ from torchferry.capturer.watch import ShapeEvents
 from torchferry.dims import Dim, Size, parse_size, solve_renaming
 from torchferry.observer import Argument, Axis, Observation
 from torchferry.observer.naming import unaliased
-from torchferry.observer.tree import program_inputs
+from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.values.flatten import Path
 
 __all__ = ["Fixed", "find_fixed"]
@@ -19,11 +19,11 @@ __all__ = ["Fixed", "find_fixed"]
 
 @dataclass(frozen=True)
 class Fixed:
-    """A dimension that had to be dynamic and that the code made a constant.
+    """A dimension, or an integer, that had to be dynamic and that the code made a constant.
 
     Attributes:
         argument: the argument's path as text.
-        axis: which dimension.
+        axis: which dimension; -1 for an integer.
         name: what the dimension is called.
         size: the constant, or the other dimension it is made equal to.
         line: ``file:line: code`` that did it, when known.
@@ -38,10 +38,9 @@ class Fixed:
     def __str__(self) -> str:
         where = f" by {self.line}" if self.line else ""
         tied = "fixed to" if isinstance(self.size, int) else "tied to"
-        return (
-            f"dimension {self.name} ({self.argument} axis {self.axis}) was {tied} "
-            f"{self.size}{where}"
-        )
+        place = f"{self.argument} axis {self.axis}"
+        what = f"integer {self.argument}" if self.axis < 0 else f"dimension {self.name} ({place})"
+        return f"{what} was {tied} {self.size}{where}"
 
 
 def find_fixed(
@@ -57,21 +56,27 @@ def find_fixed(
     nodes = {unaliased(path): (path, node) for path, node in program_inputs(program)}
     axes: dict[str, tuple[Argument, Axis, Path]] = {}
     sizes: list[tuple[str, Size, Size]] = []
+    leaves = leaves_of(*(program.example_inputs or ((), {})))
+    constants = {unaliased(p): leaf for p, leaf in leaves.items() if isinstance(leaf, int)}
+    fixed = []
     for argument in seen.arguments:
-        if unaliased(argument.path) not in nodes:
+        key = unaliased(argument.path)
+        if argument.integer is not None and key not in nodes and key in constants:
+            name = str(argument.integer.size)
+            fixed.append(Fixed(argument.name, -1, name, constants[key], None))
+        if key not in nodes:
             continue
-        path, node = nodes[unaliased(argument.path)]
-        for axis in argument.axes:
+        path, node = nodes[key]
+        for axis in argument.sizes:
             if isinstance(axis.size, Dim):
                 place = f"{argument.name} axis {axis.index}"
                 axes[place] = (argument, axis, path)
-                found = parse_size(str(node.meta["val"].shape[axis.index]))
+                found = parse_size(str(input_sizes(node)[axis.index]))
                 sizes.append((place, found, axis.size))
-    fixed = []
     for place, found, wanted in solve_renaming(sizes).conflicts:
         argument, axis, path = axes[place]
         source = _source(seen.signature, path)
-        line = events.line_of(source, axis.index) if events else None
+        line = events.line_of(source, axis.index) if events and axis.index >= 0 else None
         fixed.append(Fixed(argument.name, axis.index, str(wanted), found, line))
     return tuple(fixed)
 

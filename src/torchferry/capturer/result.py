@@ -14,7 +14,7 @@ from torchferry.capturer.state import Change
 from torchferry.dims import Dim
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
-from torchferry.observer.tree import program_inputs
+from torchferry.observer.tree import input_sizes, program_inputs
 
 __all__ = ["Attempt", "Captured"]
 
@@ -91,8 +91,8 @@ class Captured:
             node = nodes.get(unaliased(argument.path))
             if node is None:
                 continue
-            for axis in argument.axes:
-                symbol = str(node.meta["val"].shape[axis.index])
+            for axis in argument.sizes:
+                symbol = str(input_sizes(node)[axis.index])
                 name = axis.size.name if isinstance(axis.size, Dim) else None
                 if name is not None and symbol in ranges:
                     upper = ranges[symbol].upper

@@ -36,11 +36,11 @@ def export_arguments(
     sizes = seen.sizes_of(seen.best)
     args, kwargs = seen.inputs_at(sizes if as_seen else _enlarged(sizes))
     kwargs = accept_aliases(model, kwargs)
-    by_path = seen.map_axes(lambda _argument, _axis: hint)
-    axes: dict[Path, dict[int, Any]] = {unaliased(p): hints for p, hints in by_path.items()}
+    by_path = seen.map_sizes(lambda _argument, _axis: hint)
+    found = {unaliased(p): hints for p, hints in by_path.items()}
 
-    def hints(path: Path, leaf: Any) -> dict[int, Any] | None:
-        return axes.get(unaliased(path), {}) if isinstance(leaf, torch.Tensor) else None
+    def hints(path: Path, leaf: Any) -> Any:
+        return found.get(unaliased(path), {} if isinstance(leaf, torch.Tensor) else None)
 
     return args, kwargs, _dynamic_shapes(model, args, kwargs, hints)
 
@@ -58,7 +58,7 @@ def _dynamic_shapes(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    hints: Callable[[Path, Any], dict[int, Any] | None],
+    hints: Callable[[Path, Any], Any],
 ) -> dict[str, Any]:
     """The hints nested as torch.export compares them: by parameter, then as the pytree is."""
     signature = inspect.signature(model.forward)

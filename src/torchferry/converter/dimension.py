@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
+from torch import fx
 from torch.export import ExportedProgram
 
 from torchferry.dims import Dim, Size, names_in, parse_size, solve_renaming, substitute
 from torchferry.errors import ConversionError
 from torchferry.observer import conventional_name
 from torchferry.observer.naming import input_name, pick_name, unaliased
-from torchferry.observer.tree import leaves_of, named_path, program_inputs
+from torchferry.observer.tree import input_sizes, leaves_of, named_path, program_inputs
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["DimensionNames", "name_dimensions", "rename_dimensions"]
@@ -77,17 +78,17 @@ def name_dimensions(program: ExportedProgram) -> dict[tuple[str, int], Size]:
     ordered = sorted(program_inputs(program), key=lambda item: "mask" in item[1].name)
     leaves = leaves_of(*(program.example_inputs or ((), {})))
     for path, node in ordered:
-        shape, example = node.meta["val"].shape, leaves[path].shape
         known_path = named_path(program, path)
-        for axis, torch_size in enumerate(shape):
+        for axis, torch_size in input_sizes(node).items():
             found = parse_size(str(torch_size))
             if isinstance(found, int):
                 continue
             if found not in by_symbol:
+                example = leaves[path] if axis < 0 else leaves[path].shape[axis]
                 by_symbol[found] = _named(
-                    unaliased(known_path), axis, len(shape), example[axis], examples
+                    unaliased(known_path), axis, _rank(node), example, examples
                 )
-                examples.setdefault(by_symbol[found], example[axis])
+                examples.setdefault(by_symbol[found], example)
             named[input_name(known_path), axis] = by_symbol[found]
     return named
 
@@ -114,7 +115,7 @@ def _known_axes(
 ) -> Iterator[tuple[str, Size, Size]]:
     usual = {} if wanted else name_dimensions(program)
     for path, node in program_inputs(program):
-        for axis, torch_size in enumerate(node.meta["val"].shape):
+        for axis, torch_size in input_sizes(node).items():
             name = input_name(named_path(program, path))
             size = wanted.get((unaliased(path), axis), usual.get((name, axis)))
             if size is not None:
@@ -126,12 +127,15 @@ def _names_left(program: ExportedProgram, names: Mapping[str, Size]) -> dict[str
     found: dict[str, Size] = {}
     for path, node in program_inputs(program):
         known_path = named_path(program, path)
-        shape = node.meta["val"].shape
-        for axis, torch_size in enumerate(shape):
+        for axis, torch_size in input_sizes(node).items():
             for symbol in sorted(names_in(parse_size(str(torch_size))) - {*names, *found}):
                 taken = {str(size) for size in [*names.values(), *found.values()]}
-                found[symbol] = Dim.of(pick_name([(known_path, axis, len(shape))], taken))
+                found[symbol] = Dim.of(pick_name([(known_path, axis, _rank(node))], taken))
     return found
+
+
+def _rank(node: fx.Node) -> int:
+    return len(getattr(node.meta["val"], "shape", ()))
 
 
 def _renamed(dim: int | ir.SymbolicDim, names: DimensionNames) -> int | ir.SymbolicDim:

@@ -45,10 +45,11 @@ def read_signature(
         if names.count(name) > 1:
             raise ConversionError(f"two inputs would both be called {name}: rename one argument")
     args, kwargs = program.example_inputs or ((), {})
+    places = {slot.path for slot in inputs}
     constants = {
         path_text(path): leaf
         for path, leaf in leaves_of(args, kwargs).items()
-        if isinstance(leaf, (bool, int, float, str))
+        if isinstance(leaf, (bool, int, float, str)) and path not in places
     }
     structure, leaves, numbers = _outputs(program, set(names))
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())

@@ -100,6 +100,12 @@ def _bound(program: ExportedProgram, scope: Scope, as_stored: bool) -> Iterator[
             scope.bind(node, spec.arg.value)
         elif isinstance(node.meta.get("val"), torch.Tensor):
             yield scope.input(node)
+        elif isinstance(node.meta.get("val"), torch.SymInt):
+            number = ir.Value(
+                name=node.name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([])
+            )
+            scope.bind(node, scope.block.Unsqueeze(number, [0]))
+            yield number
         else:
             raise ConversionError(
                 f"input {node.name} is a {type(node.meta.get('val')).__name__}, and ONNX has "

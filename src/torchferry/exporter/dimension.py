@@ -52,9 +52,9 @@ def _check(
     name: str, seen: Observation, fixed: Fixed | None, checks: Sequence[Check]
 ) -> DimensionCheck:
     places = tuple(
-        f"{argument.name}[{axis.index}]"
+        argument.name if axis.index < 0 else f"{argument.name}[{axis.index}]"
         for argument in seen.arguments
-        for axis in argument.axes
+        for axis in argument.sizes
         if name in names_in(axis.size)
     )
     ran = [check for check in checks if check.refused is None and name in check.sizes]

@@ -254,7 +254,7 @@ def _dims(seen: Observation, captured: Captured | None) -> dict[tuple[ValuePath,
     return {
         (argument.path, axis.index): axis.size
         for argument in seen.arguments
-        for axis in argument.axes
+        for axis in argument.sizes
         if not isinstance(axis.size, int) and (argument.name, axis.index) not in fixed
     }
 

@@ -9,6 +9,7 @@ from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.steps import counted
+from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
 from torchferry.exporter.verify import Check, Compared
 from torchferry.report.model import Report, Section
@@ -26,7 +27,6 @@ def report(found: Findings, title: str) -> Report:
     """
     dimensions = check_dimensions(found.seen, found.captured.fixed, found.checks)
     problems = list(_problems(found, dimensions))
-    attempts = found.captured.attempts
     return Report(
         title=f"export {title}",
         ok=not problems,
@@ -38,11 +38,11 @@ def report(found: Findings, title: str) -> Report:
             Section("Dynamic dimensions", (tables.dimension_table(dimensions),)),
             Section("Outputs against PyTorch", (tables.output_table(found),)),
             Section("Sizes tried", (tables.sizes_table(found),)),
-            Section("Inputs", (tables.input_table(found),), brief=False),
+            Section("Inputs", (tables.argument_table(found.seen.arguments),), brief=False),
             Section("Steps", (tables.step_table(found),)),
             Section("Time and memory", tables.step_bars(found), brief=False),
             Section("Model", tables.model_blocks(found), brief=False),
-            Section("Capture", (tables.attempt_table(found),), brief=len(attempts) > 1),
+            *capture_sections(found.captured, brief=len(found.captured.attempts) > 1),
             Section("Every output at every size", (tables.whole_table(found),), brief=False),
             Section("Environment", (tables.environment(),), brief=False),
         ),
@@ -82,6 +82,7 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
             f"{fixed}. Keep sizes symbolic there: use x.shape[i] without int(), "
             "and no Python loop or list over it"
         )
+    yield from (str(changed) for changed in found.captured.changed)
     for dimension in dimensions:
         if dimension.status == "unverified" and compared:
             at = f"at size {dimension.agreed[0]} only" if dimension.agreed else "at no size"
@@ -153,7 +154,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
                 "blame": check.blame,
                 "outputs": [
                     {"name": o.name, "verdict": o.verdict, "abs": o.difference.abs,
-                     "rel": o.difference.rel, "nan": o.difference.dnan,
+                     "rel": o.difference.rel, "rounding": o.rounding, "nan": o.difference.dnan,
                      "reason": o.difference.reason}
                     for o in check.outputs
                 ],
@@ -163,7 +164,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
         "inputs": [
             {"name": a.name, "dtype": str(a.dtype).removeprefix("torch."),
              "shape": [str(axis.size) for axis in a.axes],
-             "why": [axis.reason for axis in a.axes]}
+             "why": [axis.reason for axis in a.sizes]}
             for a in found.seen.arguments
         ],
         "steps": [
@@ -171,7 +172,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
              "peak_bytes": s.peak_bytes, "made": s.size}
             for s in found.steps.done
         ],
-        "attempts": [{"strategy": a.strategy, "error": a.error} for a in found.captured.attempts],
+        **capture_data(found.captured),
         "model": {
             "nodes": len(found.model.graph),
             "bytes": found.bytes_written,

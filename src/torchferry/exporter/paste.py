@@ -48,10 +48,9 @@ def export_source(given: ModelInputs) -> Pasted:
     Args:
         given: two or more sets of inputs; what one set cannot tell is left to torch (AUTO).
     """
-    auto = bool(given.unknown)
     args, kwargs = given.best
-    hints = given.export_arguments(auto)[2]
-    names = given.export_arguments(auto="")[2]
+    hints = given.export_arguments(bool(given.unknown))[2]
+    names = hints if given.integers else given.export_arguments(auto="")[2]
     if not given.positional:
         # Of positional arguments torch.onnx takes a last dictionary for the named ones.
         args, kwargs, _ = given.move_to_kwargs(args, kwargs, ((), hints))

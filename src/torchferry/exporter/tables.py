@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.steps import bytes_text, counted
-from torchferry.exporter.verify import Check, Compared
+from torchferry.exporter.verify import ROUNDING, Check, Compared
+from torchferry.observer import Argument
 from torchferry.report.model import Bars, Cell, Facts, Table, Tone
 
 __all__ = [
-    "attempt_table",
+    "argument_table",
     "dimension_table",
     "environment",
-    "input_table",
     "model_blocks",
     "output_table",
     "sizes_table",
@@ -77,6 +78,8 @@ def output_table(found: Findings) -> Table:
         f"ok: max abs ≤ {atol:g} min(1, s) + {rtol:g} s, where s is the largest value PyTorch "
         "gives there, 0.01 at least."
     )
+    if any(output.rounding is not None for check in found.checks for output in check.outputs):
+        note += f" Up to {ROUNDING} times that where it is as near to float64 as PyTorch is."
     if len(rows) > shown:
         more = counted(len(rows) - shown, "more output")
         note = f"… and {more}, all ok, none worse. {note}"
@@ -128,25 +131,35 @@ def _badness(output: Compared) -> tuple[int, float]:
 
 
 def _verdict(output: Compared) -> Cell:
-    return Cell(output.difference.reason or output.verdict, _TONES[output.verdict])
+    note = (
+        "" if output.rounding is None else f", as PyTorch's own rounding ({output.rounding:.2g})"
+    )
+    return Cell((output.difference.reason or output.verdict) + note, _TONES[output.verdict])
 
 
-def input_table(found: Findings) -> Table:
-    """Every input with its shape, and why its dimensions are dynamic or static.
+def argument_table(arguments: Iterable[Argument]) -> Table:
+    """Every axis of every argument, and why it is dynamic or static.
 
-    Inputs that differ in nothing but their name (the layers of a cache) share a row.
+    Arguments that differ in nothing but their name (the layers of a cache) share their rows.
     """
-    alike: dict[Row, list[str]] = {}
-    for argument in found.seen.arguments:
-        if argument.dtype is None:
-            alike.setdefault(("constant", "", repr(argument.value)), []).append(argument.name)
-            continue
-        shape = "[" + ", ".join(str(axis.size) for axis in argument.axes) + "]"
-        why = "; ".join(f"axis {axis.index}: {axis.reason}" for axis in argument.axes)
+    alike: dict[tuple[Row, ...], list[str]] = {}
+    for argument in arguments:
+        alike.setdefault(tuple(_sizes_told(argument)), []).append(argument.name)
+    rows = tuple((_first_of(names), *row) for told, names in alike.items() for row in told)
+    return Table(("argument", "dtype", "axis", "size", "why"), rows)
+
+
+def _sizes_told(argument: Argument) -> Iterator[Row]:
+    if argument.integer is not None:
+        yield "integer", "", str(argument.integer.size), argument.integer.reason
+    elif argument.dtype is None:
+        yield "constant", "", "", repr(argument.value)
+    else:
         dtype = str(argument.dtype).removeprefix("torch.")
-        alike.setdefault((dtype, shape, why), []).append(argument.name)
-    rows = tuple((_first_of(names), *row) for row, names in alike.items())
-    return Table(("input", "dtype", "shape", "why"), rows)
+        for axis in argument.axes:
+            yield dtype, axis.index, str(axis.size), axis.reason
+        if not argument.axes:
+            yield dtype, "", "", "no dimension"
 
 
 def _first_of(names: list[str]) -> str:
@@ -193,17 +206,6 @@ def model_blocks(found: Findings) -> tuple[Facts | Bars, ...]:
     )
     bars = Bars("Operators", "nodes", tuple((n, float(c)) for n, c in counts.most_common(25)))
     return Facts(pairs), bars
-
-
-def attempt_table(found: Findings) -> Table:
-    """What each strategy of torch.export said."""
-    return Table(
-        ("strategy of torch.export", "outcome"),
-        tuple(
-            (a.strategy, Cell(a.error, "warn") if a.error else Cell("worked", "good"))
-            for a in found.captured.attempts
-        ),
-    )
 
 
 def environment() -> Facts:

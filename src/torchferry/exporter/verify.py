@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
 from torchferry.errors import FerryError, RunError, UsageError
+from torchferry.exporter.rounding import doubled, rounding_error, to_double
 from torchferry.exporter.sizes import Sizes, other_sizes
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
@@ -20,10 +21,12 @@ from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
 from torchferry.values.flatten import flatten, path_text
 
-__all__ = ["Check", "Compared", "Tolerance", "Verdict", "verify"]
+__all__ = ["ROUNDING", "Check", "Compared", "Tolerance", "Verdict", "verify"]
 
 Verdict = Literal["ok", "differs", "random"]
 
+ROUNDING = 10
+"""How often the tolerance may be reached where PyTorch's own rounding is the reason."""
 _COARSE = (torch.float16, torch.bfloat16)
 
 
@@ -55,12 +58,13 @@ class Tolerance:
             torch.float64: cls(1e-7, 1e-9),
         }.get(dtype, cls(1e-4, 1e-5))
 
-    def allows(self, difference: Discrepancy, expected: Any = None) -> bool:
+    def allows(self, difference: Discrepancy, expected: Any = None, *, times: float = 1) -> bool:
         """Whether an output passes.
 
         Args:
             difference: between the two sides.
             expected: the value of PyTorch, whose dtype may be coarser than the model's, or exact.
+            times: how often the limit may be reached.
         """
         if difference.reason is not None or difference.dnan:
             return False
@@ -71,7 +75,7 @@ class Tolerance:
         scale = max(difference.scale, 0.01)
         limit = max(self.atol, own.atol) * min(1.0, scale) + max(self.rtol, own.rtol) * scale
         coarse = difference.scale > 0 and difference.abs > 0.1 * difference.scale
-        return difference.abs <= limit and not coarse
+        return difference.abs <= times * limit and not coarse
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,14 @@ class Compared:
         name: of the graph's output, or the place of a constant among the outputs.
         difference: between PyTorch and the exported model.
         verdict: ``random`` when PyTorch does not agree with itself, so that nothing can be said.
+        rounding: PyTorch's own largest difference from float64, where it is the reason why an
+            output beyond the tolerance is ``ok``: the exported model is as near to float64.
     """
 
     name: str
     difference: Discrepancy
     verdict: Verdict
+    rounding: float | None = None
 
 
 @dataclass(frozen=True)
@@ -188,9 +195,18 @@ class _Runner:
         except (RunError, UsageError) as error:
             return Check(sizes, made, error=_brief(error))
         outputs = tuple(self._compare(expected, got))
+        if any(output.verdict == "differs" for output in outputs):
+            outputs = tuple(self._compare(expected, got, self._in_double(inputs)))
         wrong = any(output.verdict == "differs" for output in outputs)
         blame = self._blame(inputs, expected) if wrong else None
         return Check(sizes, made, outputs, None, None, blame, _changed(inputs, given, expected))
+
+    def _in_double(self, inputs: tuple[Any, Any]) -> Any:
+        """PyTorch's outputs in float64, or ``None`` where it has none."""
+        model = doubled(self.model)
+        if model is None:
+            return None
+        return _attempt(model, self.model, to_double(inputs), copied=True)[0]
 
     def _blame(self, inputs: tuple[Any, Any], expected: Any) -> str | None:
         """Whether the captured program is wrong already."""
@@ -203,18 +219,27 @@ class _Runner:
             return "the captured program is wrong there already, so torch.export is at fault"
         return "the captured program is right there, so the conversion to ONNX is at fault"
 
-    def _compare(self, expected: Any, got: Any) -> list[Compared]:
+    def _compare(self, expected: Any, got: Any, exact: Any = None) -> list[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]
         left, right = flatten(expected)[0], flatten(got)[0]
         if [path for path, _ in left] != [path for path, _ in right]:
             return [Compared("structure", max_diff(expected, got), "differs")]
+        doubles = dict(flatten(exact)[0])
         compared = []
         for name, (path, e), (_, g) in zip(names, left, right, strict=True):
             label = name or path_text(path) or "output"
             difference = max_diff(e, g)
             if name is None and difference.abs == 0 and difference.reason is None:
                 continue  # a constant, and the same one
-            compared.append(Compared(label, difference, self._verdict(label, difference, e)))
+            verdict = self._verdict(label, difference, e)
+            rounding = None
+            if verdict == "differs" and self.tolerance.allows(difference, e, times=ROUNDING):
+                rounding = rounding_error(doubles.get(path), e, g)
+            compared.append(
+                Compared(label, difference, verdict)
+                if rounding is None
+                else Compared(label, difference, "ok", rounding.abs)
+            )
         return compared
 
     def _verdict(self, name: str, difference: Discrepancy, expected: Any) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,14 +15,15 @@ from torchferry.exporter.factory import call
 from torchferry.exporter.paste import Pasted, export_source
 from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
-from torchferry.observer import Argument, Observation, observe
+from torchferry.exporter.tables import argument_table
+from torchferry.observer import Observation, observe
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
 from torchferry.report.model import Source as Text
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 
-__all__ = ["argument_table", "load_model", "run_sets", "run_source", "watch"]
+__all__ = ["load_model", "run_sets", "run_source", "watch"]
 
 Row = tuple[Cell | str | int | float, ...]
 
@@ -117,26 +118,9 @@ def _run(source: Source, number: int) -> None:
     call(f"{source.title}, run on {place}, {given},", forward)
 
 
-def argument_table(arguments: Iterable[Argument]) -> Table:
-    """Every axis of every argument, and why it is dynamic or static."""
-    rows: list[Row] = []
-    for argument in arguments:
-        dtype = str(argument.dtype).removeprefix("torch.")
-        if argument.dtype is None:
-            rows.append((argument.name, "constant", "", "", repr(argument.value)))
-        elif not argument.axes:
-            rows.append((argument.name, dtype, "", "", "no dimension"))
-        rows += [
-            (argument.name, dtype, axis.index, str(axis.size), axis.reason)
-            for axis in argument.axes
-        ]
-    return Table(("argument", "dtype", "axis", "size", "why"), tuple(rows))
-
-
 def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Report:
     found = seen if given is None else given.observation
-    integers = {} if given is None else given.integers
-    names = [*found.dynamic_names, *integers]
+    names = found.dynamic_names
     unknown = () if given is None else given.unknown
     dynamic = f"dynamic: {', '.join(names)}" if names else "no dimension varies"
     verdict = f"{counted(len(seen.calls), 'call')} of {seen.title}; {dynamic}"
@@ -150,16 +134,13 @@ def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Rep
     if given is not None and given.unvaried:
         verdict += "; all calls have the same sizes, which says nothing of what may vary"
         steps.insert(0, "give input sets of different sizes: --inputs FILE.py:function")
-    table = argument_table(found.arguments)
-    more: list[Row] = [(name, "integer", "", name, f"{', '.join(map(str, values))} → dynamic")
-            for name, values in integers.items()]  # fmt: skip
     sections = [
         Section("Calls", (_call_table(seen),)),
-        Section("Arguments", (replace(table, rows=(*table.rows, *more)),)),
+        Section("Arguments", (argument_table(found.arguments),)),
     ]
     pasted = None if given is None else export_source(given)
     if given is not None and pasted is not None:
-        sections += [*_given_sections(given), _python(pasted)]
+        sections += [*_given_sections(given), _python(pasted, named=not given.integers)]
     return Report(
         f"observe {source.title}",
         ok=True,
@@ -183,7 +164,7 @@ def _given_sections(given: ModelInputs) -> list[Section]:
     facts: list[Block] = []
     if given.optional:
         facts.append(Facts(tuple(
-            (name, "nothing can stand for it: none of its sizes is known to vary"
+            (name, "nothing empty can stand for it: it needs a graph of its own"
              if value is None else f"{string_type(value, with_shape=True)} stands for it")
             for name, value in given.optional.items()
         ), title="Absent in some calls"))  # fmt: skip
@@ -193,7 +174,7 @@ def _given_sections(given: ModelInputs) -> list[Section]:
     return [Section("Optional and constant", tuple(facts))] if facts else []
 
 
-def _python(pasted: Pasted) -> Section:
+def _python(pasted: Pasted, *, named: bool) -> Section:
     title = "Inputs like those seen; model is the module, in eval mode"
     if pasted.missing:
         title += f"; define {', '.join(pasted.missing)} first, which no literal can write"
@@ -202,7 +183,7 @@ def _python(pasted: Pasted) -> Section:
         (
             Text(title, pasted.inputs),
             Text("Then for torch.export", pasted.export),
-            Text("Or for torch.onnx, with names", pasted.onnx),
+            Text(f"Or for torch.onnx{', with names' * named}", pasted.onnx),
         ),
     )
 

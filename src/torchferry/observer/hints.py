@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,11 +9,11 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 from torchferry.dims.spec import is_axis, parse_axis
-from torchferry.observer.naming import input_name
+from torchferry.observer.naming import made_name
 from torchferry.observer.tree import path_of
 from torchferry.values.flatten import Path, register_pytrees
 
-__all__ = ["fitting_shape", "made_name", "nest_shapes", "use_dyn_not_str", "use_str_not_dyn"]
+__all__ = ["fitting_shape", "nest_shapes", "use_dyn_not_str", "use_str_not_dyn"]
 
 
 def use_dyn_not_str(dynamic_shapes: Any, default: Any = Dim.DYNAMIC) -> Any:
@@ -61,18 +60,6 @@ def use_str_not_dyn(dynamic_shapes: Any) -> Any:
         return made_name(path) if spec.size is None else str(spec.size)
 
     return _replace(dynamic_shapes, named, ())
-
-
-def made_name(path: Path) -> str:
-    """A name for the axis, or the integer, at a path.
-
-    >>> made_name(("past_key_values", "key_cache", 0, 2)), made_name((1, 0)), made_name(("n",))
-    ('past_key_values_0_key_dim_2', 'args_1_dim_0', 'n')
-    """
-    *place, last = path or ("size",)
-    is_axis_of = bool(place) and isinstance(last, int)
-    name = re.sub(r"\W", "_", input_name(tuple(place) if is_axis_of else path or (last,)))
-    return f"{name}_dim_{last}" if is_axis_of else name
 
 
 def _replace(shapes: Any, change: Callable[[Path, Any], Any], path: Path) -> Any:

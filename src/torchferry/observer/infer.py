@@ -1,10 +1,10 @@
-"""Which dimensions vary, which always move together, and why it is said."""
+"""Which dimensions and integers vary, which always move together, and why it is said."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,17 @@ __all__ = ["Argument", "Axis", "infer_arguments"]
 Sizes = tuple[int | None, ...]  # one a call; None where the call says nothing
 Place = tuple[Path, int, int]  # path of a tensor, axis, rank
 
-_CALLS_FOR_A_PRODUCT = 3  # two calls make too many products and multiples by accident
+_CALLS_FOR_AN_ACCIDENT = 3  # two calls make too many products, multiples and integers agree
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a tensor argument.
+    """One dimension of a tensor argument, or an integer argument that varies.
 
     Attributes:
-        index: the axis.
+        index: the axis; -1 for the integer itself.
         size: a constant, or a named size or sum of such when it varies.
-        seen: the size in each call; ``None`` where the tensor was absent.
+        seen: the size in each call; ``None`` where the argument was absent.
         reason: why it is said to be dynamic or static.
     """
 
@@ -43,14 +43,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor or constant the model is given.
+    """A tensor, an integer that varies, or a constant the model is given.
 
     Attributes:
         path: where it stands: ``("past_key_values", "key_cache", 0)``.
-        dtype: of a tensor; ``None`` for a constant.
-        axes: one a dimension; empty for a constant.
+        dtype: of a tensor; ``None`` for the others.
+        axes: one a dimension; empty for the others.
         value: of a constant.
         optional: absent in some of the calls.
+        integer: what an integer is in each call, if it varies; torch.export can have it dynamic.
         label: the parameter's name, where ``path`` starts with a position.
     """
 
@@ -60,11 +61,17 @@ class Argument:
     value: Any = None
     optional: bool = False
     label: str = ""
+    integer: Axis | None = None
 
     @property
     def name(self) -> str:
         """What the graph input is called: ``past_key_values.0.key``."""
         return input_name((self.label, *self.path[1:]) if self.label else self.path)
+
+    @property
+    def sizes(self) -> tuple[Axis, ...]:
+        """All that may be dynamic: the dimensions of a tensor, or the integer."""
+        return self.axes if self.integer is None else (self.integer,)
 
     @property
     def cached(self) -> bool:
@@ -75,16 +82,17 @@ class Argument:
 def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
     """Describe every argument over all calls.
 
-    A dimension is dynamic when its size differs between calls. Dimensions whose sizes agree in
-    every call are one dimension; one that is always the sum or product of two others, or a
-    multiple of another, is written so. A call in which a tensor is absent says nothing of its
-    dimensions.
+    A dimension is dynamic when its size differs between calls, and so is an integer. Dimensions
+    whose sizes agree in every call are one dimension; one that is always the sum or product of two
+    others, or a multiple of another, is written so. Two calls say that of dimensions and of sums
+    only. A call in which an argument is absent says nothing of it.
 
     Args:
         calls: for each call, its leaves by path.
 
     Raises:
-        UsageError: an argument changes its rank, its dtype or, for a constant, its value.
+        UsageError: an argument changes its rank, its dtype or, for a constant that is no integer,
+            its value.
     """
     paths = dict.fromkeys(path for call in calls for path in call)
     columns = {path: [call.get(path) for call in calls] for path in paths}
@@ -93,15 +101,24 @@ def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
     for path, column in columns.items():
         _check(path, column)
         vectors = _sizes(path, column)
+        rank = _example(column).ndim if _is_tensor(column) else 0
         for axis, sizes in enumerate(vectors):
-            place = (path, axis, len(vectors))
+            place = (path, axis, rank)
             known = {s for s in sizes if s is not None}
-            if len(known) > 1:
+            if len(known) > 1 and (rank or len(calls) >= _CALLS_FOR_AN_ACCIDENT):
                 places.setdefault(sizes, []).append(place)
             elif conventional_name(*place) == "sequence_length":
                 lengths |= known
     named = _solve(places, [(length,) * len(calls) for length in lengths])
-    return [_describe(path, column, named) for path, column in columns.items()]
+    found: list[Argument] = []
+    taken = {str(size) for size, _ in named.values()}
+    for path, column in columns.items():
+        own = None
+        if _varies(column) and len(calls) < _CALLS_FOR_AN_ACCIDENT:
+            own = Dim.of(pick_name([(path, 0, 0)], taken))
+            taken.add(str(own))
+        found.append(_describe(path, column, named, own))
+    return found
 
 
 def _check(path: Path, column: Sequence[Any]) -> None:
@@ -120,17 +137,11 @@ def _check(path: Path, column: Sequence[Any]) -> None:
     for leaf in (first, *others):
         _refuse_opaque(where, leaf)
     different = next((leaf for leaf in others if not _equal(first, leaf)), None)
-    if different is not None and type(first) is int is type(different):
-        raise UsageError(
-            f"argument {where} is {first} in one call and {different} in another: an integer "
-            "becomes part of the graph. Pass it as a tensor in every call, give one value, or "
-            "call torch.export with what ModelInputs(model, sets).export_arguments() gives"
-        )
-    if different is not None:
+    if different is not None and not _varies(column):
         raise UsageError(
             f"argument {where} is {_shown(first)} in one call and {_shown(different)} in another: "
-            "a value that is no tensor becomes part of the graph. Give one value, or pass it as "
-            "a tensor in every call"
+            "a value that is no tensor, nor an integer in every call, becomes part of the graph. "
+            "Give one value, or pass it as a tensor in every call"
         )
 
 
@@ -162,11 +173,25 @@ def _shown(leaf: Any) -> str:
     return "a tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)[:60]
 
 
+def _example(column: Sequence[Any]) -> Any:
+    return next(leaf for leaf in column if leaf is not None)
+
+
+def _is_tensor(column: Sequence[Any]) -> bool:
+    return isinstance(_example(column), torch.Tensor)
+
+
+def _varies(column: Sequence[Any]) -> bool:
+    """Whether it is an integer, and not always the same."""
+    known = [leaf for leaf in column if leaf is not None]
+    return all(type(leaf) is int for leaf in known) and len(set(known)) > 1
+
+
 def _sizes(path: Path, column: Sequence[Any]) -> list[Sizes]:
     """For each axis the size in each call; absent keys and values of a cache have length 0."""
-    example = next(leaf for leaf in column if leaf is not None)
+    example = _example(column)
     if not isinstance(example, torch.Tensor):
-        return []
+        return [tuple(column)] if _varies(column) else []
     length = example.ndim - 2 if in_cache(path) else None
     return [
         tuple(
@@ -216,7 +241,7 @@ def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[
     alike = [size for vector, size in known if vector == wanted]
     if alike:
         return (alike[0], "") if len(alike) == 1 else None
-    enough = len(wanted) >= _CALLS_FOR_A_PRODUCT
+    enough = len(wanted) >= _CALLS_FOR_AN_ACCIDENT
     for index, (left, a) in enumerate(known):
         for right, b in known[index:]:
             if wanted == [x + y for x, y in zip(left, right, strict=True)]:
@@ -231,17 +256,18 @@ def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[
 
 
 def _describe(
-    path: Path, column: Sequence[Any], named: Mapping[Sizes, tuple[Size, str]]
+    path: Path,
+    column: Sequence[Any],
+    named: Mapping[Sizes, tuple[Size, str]],
+    own: Size | None,
 ) -> Argument:
     optional = any(leaf is None for leaf in column)
-    example = next(leaf for leaf in column if leaf is not None)
-    if not isinstance(example, torch.Tensor):
-        return Argument(path, None, value=example, optional=optional)
+    example = _example(column)
     axes = []
     for index, sizes in enumerate(_sizes(path, column)):
         seen = ", ".join("absent" if s is None else str(s) for s in sizes)
-        if sizes in named:
-            size, how = named[sizes]
+        if own is not None or sizes in named:
+            size, how = named[sizes] if own is None else (own, "")
             relation = f" = {size} in every call" if how else ""
             axes.append(Axis(index, size, sizes, f"{seen} → dynamic{relation}"))
         else:
@@ -250,4 +276,8 @@ def _describe(
             calls = "the only call" if having == 1 else f"all {having} calls"
             calls += " that have it" if having < len(column) else ""
             axes.append(Axis(index, constant, sizes, f"{constant} in {calls} → static"))
-    return Argument(path, example.dtype, tuple(axes), optional=optional)
+    if isinstance(example, torch.Tensor):
+        return Argument(path, example.dtype, tuple(axes), optional=optional)
+    if axes:
+        return Argument(path, None, optional=optional, integer=replace(axes[0], index=-1))
+    return Argument(path, None, value=example, optional=optional)

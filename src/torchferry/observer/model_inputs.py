@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch.export import Dim as TorchDim
 
-from torchferry.dims import Dim, evaluate, substitute
+from torchferry.dims import Dim, names_in, substitute
 from torchferry.errors import UsageError
-from torchferry.observer.hints import fitting_shape, made_name, nest_shapes
-from torchferry.observer.infer import Argument, Axis
-from torchferry.observer.naming import input_name
+from torchferry.observer.hints import fitting_shape, nest_shapes
+from torchferry.observer.infer import Axis
+from torchferry.observer.naming import input_name, made_name
 from torchferry.observer.observation import Call, Observation
-from torchferry.observer.resize import resize
 from torchferry.observer.sets import (
     Arguments,
     Key,
@@ -27,9 +26,10 @@ from torchferry.observer.sets import (
     name_positional,
     positional_keys,
     star_position,
-    varying_integers,
 )
-from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.observer.stand_in import emptied, enlarged, stretched
+from torchferry.observer.tree import leaves_of
+from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text
 
 __all__ = ["ModelInputs"]
@@ -47,7 +47,7 @@ class ModelInputs:
         inputs: the sets as ``(args, kwargs)``. An argument is positional in all of them or, if
             one gives it by name, named in all.
         observation: the same sets as calls; its ``arguments`` say why each axis is dynamic or
-            static. Integers that vary are not among them.
+            static, and which integers vary.
 
     >>> model = torch.nn.ReLU()
     >>> mi = ModelInputs(model, [(torch.zeros(2, 3),), (torch.zeros(5, 3),)])
@@ -70,9 +70,10 @@ class ModelInputs:
             method_name: of the method that takes them.
 
         Raises:
-            UsageError: there is no such method, a set does not fit it, or an argument changes its
-                rank, its dtype or, for a constant, its value.
+            UsageError: no module, no such method, no list of sets, a set does not fit the method,
+                or an argument changes its rank, its dtype or, for a constant, its value.
         """
+        _check(model, inputs)
         method = getattr(model, method_name, None)
         if method is None:
             close = get_close_matches(method_name, dir(model), n=1)
@@ -85,12 +86,6 @@ class ModelInputs:
             self._signature, type(model).__name__, [Call(*one) for one in self.inputs]
         )
         self._sets = [self.observation.normalized(call) for call in self.observation.calls]
-        self._integers = varying_integers(leaves_of(*one) for one in self._sets)
-        if self._integers:
-            self.observation.calls = [
-                Call(*replace_leaves(*one, change=lambda p, v: None if p in self._integers else v))
-                for one in self._sets
-            ]
         self._arguments = {argument.path: argument for argument in self.observation.arguments}
 
     @cached_property
@@ -99,17 +94,21 @@ class ModelInputs:
 
         The set with most tensors, the fewest dynamic sizes below 2 and most sizes that differ.
         Where it still has a dynamic size below 2 (one token a step after a prefill) its tensors
-        are stretched, to a size that another set has if there is one.
+        are stretched, to a size that another set has if there is one. Integers stay, unless a
+        dimension is always as long: 0 and 1 may mean something.
         """
         best = self.observation.best
         index = next(i for i, call in enumerate(self.observation.calls) if call is best)
         args, kwargs = self.inputs[index]
         sizes = self.observation.sizes_of(best)
-        if all(size >= 2 for size in sizes.values()):
+        lengths = {n for a in self._arguments.values() for x in a.axes for n in names_in(x.size)}
+        small = [name for name, size in sizes.items() if size < 2 and name in lengths]
+        if not small:
             return args, kwargs
-        sizes = _enlarged(sizes, [self.observation.sizes_of(c) for c in self.observation.calls])
+        seen = [self.observation.sizes_of(call) for call in self.observation.calls]
+        sizes = enlarged(sizes, small, seen)
         keys = positional_keys(self._signature, len(args))
-        return _stretched(args, kwargs, keys, self._arguments, sizes)
+        return stretched(args, kwargs, keys, self._arguments, sizes)
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
@@ -120,17 +119,19 @@ class ModelInputs:
     @property
     def unvaried(self) -> bool:
         """Whether there are several sets, all of the same sizes and with the same integers."""
-        return self.observation.unvaried and not self._integers
+        return self.observation.unvaried
 
     @cached_property
     def constants(self) -> dict[str, Any]:
         """Values that are no tensor and the same in every set that has them, by name."""
-        return {a.name: a.value for a in self.observation.arguments if a.dtype is None}
+        return {a.name: a.value for a in self.observation.arguments if a.dtype is None
+                and a.integer is None}  # fmt: skip
 
-    @property
+    @cached_property
     def integers(self) -> dict[str, tuple[int, ...]]:
         """The values of each integer that varies, in the order of the sets that have it."""
-        return {input_name(path): values for path, values in self._integers.items()}
+        found = {a.name: a.integer for a in self.observation.arguments if a.integer is not None}
+        return {name: tuple(v for v in one.seen if v is not None) for name, one in found.items()}
 
     @property
     def positional(self) -> tuple[str, ...]:
@@ -148,9 +149,10 @@ class ModelInputs:
     def optional(self) -> dict[str, Any]:
         """Arguments that some set leaves out, with the empty value that stands for each.
 
-        A cache without tokens, or a tensor whose largest dynamic axis has size 0; its other sizes
-        are those of the first set that leaves it out, where that set has them. None when no size
-        of the argument is known to vary: then no empty value can stand for it.
+        A cache without tokens, states of zeros, or a tensor whose largest dynamic axis has size 0;
+        other sizes are those of the first set that leaves it out, where that set has them. None
+        when no empty value can stand for it: no size of the argument is known to vary, or it
+        holds a cross-attention, which an absent cache makes the model compute.
         """
         keys = dict.fromkeys(a.path[0] for a in self.observation.arguments if a.optional)
         return {_name(key): self._empty(key) for key in keys}
@@ -260,7 +262,7 @@ class ModelInputs:
             return self._shape(path, auto)
 
         nested = nest_shapes(values[0], (key,), shape_of)
-        known = [path for path in (*self._arguments, *self._integers) if path[0] == key]
+        known = [path for path in self._arguments if path[0] == key]
         missing = [path_text(path) for path in known if path not in there]
         if missing:
             raise UsageError(
@@ -270,21 +272,31 @@ class ModelInputs:
         return nested
 
     def _shape(self, path: Path, auto: bool | str) -> Any:
-        if path in self._integers:
-            return f"{auto}{made_name(path)}" if isinstance(auto, str) else TorchDim.DYNAMIC
         argument = self._arguments.get(path)
+        names = self.observation.dynamic_names
+        if argument is not None and argument.integer is not None:
+            return _hint(path, argument.integer, auto, names)
         if argument is None or argument.dtype is None:
             return None
-        names = self.observation.dynamic_names
         hints = {axis.index: _hint(path, axis, auto, names) for axis in argument.axes}
         return {index: hint for index, hint in hints.items() if hint is not None}
 
     def _empty(self, key: Key) -> Any:
         arguments = {p: argument for p, argument in self._arguments.items() if p[0] == key}
-        pairs = zip(self.observation.calls, self._sets, strict=True)
-        lacking = next(c for c, one in pairs if not arguments.keys() <= leaves_of(*one).keys())
-        sizes = self.observation.sizes_of(lacking)
-        return _emptied(self._values_of(key)[0], key, arguments, sizes)
+        found = zip(self.observation.calls, (leaves_of(*one) for one in self._sets), strict=True)
+        lacking, given = next((c, got) for c, got in found if arguments.keys() - {*got})
+        value, sizes = self._values_of(key)[0], self.observation.sizes_of(lacking)
+        return emptied(value, key, arguments, sizes, given)
+
+
+def _check(model: Any, inputs: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"ModelInputs takes a module first, not {string_type(model)}")
+    if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping | torch.Tensor | str):
+        raise UsageError(
+            f"ModelInputs takes a list of input sets, not {string_type(inputs)}: give two or "
+            "more, each a tuple of positional arguments, a dictionary of named ones, or both"
+        )
 
 
 def _warnings(given: ModelInputs, auto: bool | str) -> Iterator[str]:
@@ -299,64 +311,6 @@ def _warnings(given: ModelInputs, auto: bool | str) -> Iterator[str]:
             f"{', '.join(given.unknown)} is in one set only: which of its axes vary cannot be "
             "known, and all are taken as static. Give a second set with other sizes, or auto=True"
         )
-
-
-def _stretched(
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    keys: Sequence[Key],
-    arguments: Mapping[Path, Argument],
-    sizes: Mapping[str, int],
-) -> Arguments:
-    """The arguments at other sizes; ``keys`` are what ``arguments`` calls the positional ones."""
-    generator = torch.Generator().manual_seed(0)
-
-    def change(path: Path, leaf: Any) -> Any:
-        key = keys[path[0]] if isinstance(path[0], int) else path[0]
-        argument = arguments.get((key, *path[1:]))
-        if argument is None or not isinstance(leaf, torch.Tensor):
-            return leaf
-        return resize(leaf, [evaluate(axis.size, sizes) for axis in argument.axes], generator)
-
-    return replace_leaves(args, kwargs, change=change)
-
-
-def _enlarged(sizes: Mapping[str, int], seen: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The sizes with those below 2 replaced, by one seen in a call if that is no other's."""
-    result = {name: size for name, size in sizes.items() if size >= 2}
-    for name in [name for name in sizes if name not in result]:
-        larger = [call[name] for call in seen if call.get(name, 0) >= 2]
-        taken = set(result.values())
-        result[name] = next(size for size in (*larger, *range(2, 99)) if size not in taken)
-    return result
-
-
-def _emptied(
-    value: Any, key: Key, arguments: Mapping[Path, Argument], sizes: Mapping[str, int]
-) -> Any:
-    """The value without elements; None when nothing of it is known to vary.
-
-    Args:
-        value: what is given for the argument.
-        key: the first step of the paths.
-        arguments: what is known of its leaves, by path.
-        sizes: of dimensions by name; others stay as they are in the value.
-    """
-    lengths = []
-
-    def change(path: Path, leaf: Any) -> Any:
-        argument = arguments.get((key, *path[1:]))
-        if argument is None or not isinstance(leaf, torch.Tensor):
-            return leaf
-        shape = [sizes.get(str(a.size), leaf.shape[a.index]) for a in argument.axes]
-        length = _length(argument, leaf)
-        if length is not None:
-            shape[length] = 0
-            lengths.append(length)
-        return leaf.new_zeros(shape)
-
-    _, made = replace_leaves((), {"": value}, change=change)
-    return made[""] if lengths else None
 
 
 def _name(key: Key) -> str:
@@ -378,11 +332,3 @@ def _hint(path: Path, axis: Axis, auto: bool | str, names: Sequence[str]) -> Any
 
 def _seen_once(axis: Axis) -> bool:
     return sum(size is not None for size in axis.seen) == 1
-
-
-def _length(argument: Argument, leaf: torch.Tensor) -> int | None:
-    """The axis along which an empty tensor is empty: the tokens of a cache, else the largest."""
-    dynamic = [axis.index for axis in argument.axes if isinstance(axis.size, Dim)]
-    if argument.cached and leaf.ndim - 2 in dynamic:
-        return leaf.ndim - 2
-    return max(dynamic, key=lambda index: leaf.shape[index], default=None)

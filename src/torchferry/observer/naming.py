@@ -12,6 +12,7 @@ __all__ = [
     "conventional_name",
     "in_cache",
     "input_name",
+    "made_name",
     "pick_name",
     "unaliased",
 ]
@@ -46,12 +47,14 @@ def conventional_name(path: Path, axis: int, rank: int) -> str | None:
         path: where the tensor stands in the call: ``("past_key_values", "key_cache", 0)``.
         axis: from 0 to ``rank - 1``.
         rank: number of dimensions; keys and values of a cache have rank 4, and their length
-            is axis 2.
+            is axis 2; 0 for an integer, which has no conventional name.
 
     >>> conventional_name(("past_key_values", "key_cache", 0), 2, 4)
     'past_sequence_length'
     >>> conventional_name(("weights",), 1, 2)
     """
+    if rank == 0:
+        return None
     if in_cache(path):
         length = "encoder_sequence_length" if "cross_attention_cache" in path else None
         return {0: "batch_size", rank - 2: length or "past_sequence_length"}.get(axis)
@@ -62,20 +65,33 @@ def conventional_name(path: Path, axis: int, rank: int) -> str | None:
 
 
 def pick_name(places: Sequence[tuple[Path, int, int]], taken: Collection[str]) -> str:
-    """A name for a dimension: the first usual one that is free, or one made of the path.
+    """A name for a size: the first usual one that is free, or one made of the path.
 
     Args:
-        places: ``(path, axis, rank)`` of every axis that has this size.
+        places: ``(path, axis, rank)`` of every axis that has this size; of an integer that is
+            always this size the rank is 0.
         taken: names of other dimensions.
 
     >>> pick_name([(("x",), 0, 2)], ()), pick_name([(("x",), 0, 2)], ["batch_size"])
     ('batch_size', 'x_dim_0')
     """
     candidates = [conventional_name(unaliased(path), axis, rank) for path, axis, rank in places]
-    path, axis, _ = places[0]
-    own = re.sub(r"\W", "_", f"{input_name(path)}_dim_{axis}")
+    path, axis, rank = places[0]
+    own = made_name((*path, axis)) if rank else re.sub(r"\W", "_", input_name(path))
     numbered = [f"{own}_{number}" for number in range(2, len(taken) + 3)]
     return next(n for n in [*candidates, own, *numbered] if n is not None and n not in taken)
+
+
+def made_name(path: Path) -> str:
+    """A name for the axis, or the integer, at a path.
+
+    >>> made_name(("past_key_values", "key_cache", 0, 2)), made_name((1, 0)), made_name(("n",))
+    ('past_key_values_0_key_dim_2', 'args_1_dim_0', 'n')
+    """
+    *place, last = path or ("size",)
+    is_axis_of = bool(place) and isinstance(last, int)
+    name = re.sub(r"\W", "_", input_name(tuple(place) if is_axis_of else path or (last,)))
+    return f"{name}_dim_{last}" if is_axis_of else name
 
 
 def in_cache(path: Path) -> bool:

@@ -14,6 +14,7 @@ from torchferry.dims import Dim, Size, evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.infer import Argument, Axis, infer_arguments
 from torchferry.observer.resize import resize
+from torchferry.observer.sets import fill_defaults
 from torchferry.observer.tree import leaves_of, replace_leaves
 from torchferry.values.describe import string_type
 
@@ -80,24 +81,21 @@ class Observation:
         """The call with every argument moved to its name, in the order of the signature.
 
         Arguments without a name of their own (positional-only, ``*args`` and all before them)
-        stay positional. A None that is the default anyway is left out.
+        stay positional. A None that is the default anyway is left out; a constant that other
+        calls give is there, as the default.
 
         Raises:
             UsageError: the arguments do not fit the signature.
         """
-        try:
-            bound = self.signature.bind(*call.args, **call.kwargs)
-        except TypeError as error:
-            raise UsageError(
-                f"{self.title}.forward{self.signature} cannot take {call}: {error}"
-            ) from error
+        bound = self._bound(call, self.signature.bind)
+        fill_defaults(bound, self._given)
         kinds = {name: p.kind for name, p in self.signature.parameters.items()}
         if inspect.Parameter.VAR_POSITIONAL in kinds.values():
             # What stands before *args can only be given by position too.
             return bound.args, bound.kwargs
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for name, value in bound.arguments.items():
+        for name, value in sorted(bound.arguments.items(), key=lambda one: [*kinds].index(one[0])):
             if kinds[name] is inspect.Parameter.POSITIONAL_ONLY:
                 args.append(value)
             elif kinds[name] is inspect.Parameter.VAR_KEYWORD:
@@ -106,17 +104,35 @@ class Observation:
                 kwargs[name] = value
         return tuple(args), kwargs
 
+    def _bound(
+        self, call: Call, bind: Callable[..., inspect.BoundArguments]
+    ) -> inspect.BoundArguments:
+        try:
+            return bind(*call.args, **call.kwargs)
+        except TypeError as error:
+            raise UsageError(
+                f"{self.title}.forward{self.signature} cannot take {call}: {error}"
+            ) from error
+
+    @cached_property
+    def _given(self) -> frozenset[str]:
+        """The parameters that some call gives."""
+        bind = self.signature.bind_partial
+        return frozenset(name for call in self.calls for name in self._bound(call, bind).arguments)
+
     def add(self, call: Call) -> None:
         """Take one more call; what was inferred from fewer is forgotten."""
         self.calls.append(call)
         self.__dict__.pop("arguments", None)
+        self.__dict__.pop("_given", None)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """Every tensor and constant the model was given, with its dimensions.
 
         Raises:
-            UsageError: no call was recorded, or an argument changes its rank, dtype or value.
+            UsageError: no call was recorded, or an argument changes its rank, dtype or value; an
+            integer may.
         """
         if not self.calls:
             raise UsageError(
@@ -140,10 +156,10 @@ class Observation:
 
     @property
     def dynamic_names(self) -> tuple[str, ...]:
-        """Names of the independent dynamic dimensions, in the order of the arguments."""
+        """Names of the independent dynamic sizes and integers, in the order of the arguments."""
         names: dict[str, None] = {}
         for argument in self.arguments:
-            for axis in argument.axes:
+            for axis in argument.sizes:
                 for name in sorted(names_in(axis.size)):
                     names.setdefault(name)
         return tuple(names)
@@ -154,7 +170,7 @@ class Observation:
 
         They say no more than one: what may vary cannot be known from them.
         """
-        axes = [axis for argument in self.arguments for axis in argument.axes]
+        axes = [axis for argument in self.arguments for axis in argument.sizes]
         return len(self.calls) > 1 and bool(axes) and not self.dynamic_names
 
     def sizes_of(self, call: Call) -> dict[str, int]:
@@ -162,11 +178,13 @@ class Observation:
         leaves = leaves_of(*self.normalized(call))
         sizes: dict[str, int] = {}
         for argument in self.arguments:
-            tensor = leaves.get(argument.path)
-            for axis in argument.axes:
+            leaf = leaves.get(argument.path)
+            for axis in argument.sizes:
                 if isinstance(axis.size, Dim) and axis.size.name:
-                    if isinstance(tensor, torch.Tensor):
-                        sizes.setdefault(axis.size.name, tensor.shape[axis.index])
+                    if isinstance(leaf, torch.Tensor):
+                        sizes.setdefault(axis.size.name, leaf.shape[axis.index])
+                    elif leaf is not None:
+                        sizes.setdefault(axis.size.name, leaf)
                     elif argument.cached:
                         sizes.setdefault(axis.size.name, 0)
         return sizes
@@ -198,7 +216,7 @@ class Observation:
             UsageError: a name has no size.
         """
         args, kwargs = self.normalized(self.best)
-        axes = {argument.path: argument.axes for argument in self.arguments}
+        axes = {argument.path: argument.sizes for argument in self.arguments}
         needed = {
             name: None
             for path in leaves_of(args, kwargs)
@@ -211,17 +229,46 @@ class Observation:
         generator = torch.Generator().manual_seed(seed)
 
         def resized(path: tuple[str | int, ...], leaf: Any) -> Any:
-            if not isinstance(leaf, torch.Tensor):
+            if leaf is None:
                 return leaf
             shape = [evaluate(axis.size, sizes) for axis in axes[path]]
-            return resize(leaf, shape, generator)
+            if isinstance(leaf, torch.Tensor):
+                return resize(leaf, shape, generator)
+            return shape[0] if shape else leaf
 
         return replace_leaves(args, kwargs, change=resized)
+
+    def map_sizes(
+        self, change: Callable[[Argument, Axis], Any]
+    ) -> dict[tuple[str | int, ...], Any]:
+        """As `map_axes`, and ``{path: change(argument, integer)}`` of the integers that vary."""
+        integers = {
+            argument.path: change(argument, argument.integer)
+            for argument in self.arguments
+            if argument.integer is not None
+        }
+        return {**self._map_axes(change), **integers}
 
     def map_axes(
         self, change: Callable[[Argument, Axis], Any]
     ) -> dict[tuple[str | int, ...], Any]:
-        """``{path: {axis: change(argument, axis)}}`` of the dynamic axes of every tensor."""
+        """``{path: {axis: change(argument, axis)}}`` of the dynamic axes of every tensor.
+
+        Raises:
+            UsageError: an integer varies, so the tensors are not all.
+        """
+        for argument in self.arguments:
+            if argument.integer is not None:
+                raise UsageError(
+                    f"argument {argument.name} is an integer that varies "
+                    f"({', '.join(str(n) for n in argument.integer.seen if n is not None)}) and "
+                    "cannot be an input here: give one value, or pass it as a tensor in every call"
+                )
+        return self._map_axes(change)
+
+    def _map_axes(
+        self, change: Callable[[Argument, Axis], Any]
+    ) -> dict[tuple[str | int, ...], Any]:
         return {
             argument.path: {
                 axis.index: change(argument, axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from typing import Any
 
 import torch
 
+from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
 
 __all__ = ["observe"]
 
@@ -23,14 +26,17 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     Inputs are kept as they were before the call (a cache grows in place), outputs as they were
     right after it. The model's results and its signature stay as they are, and nothing is recorded
     while torch.export or a compiler traces it. A call that raises, or returns None, is not
-    recorded. Of nested calls the inner one comes first, as it ends first.
+    recorded. Nested calls come as they end. Several threads may call.
 
     Args:
         model: any module.
         limit: keep only the first calls; all when ``None``.
 
     Yields:
-        The observation, which grows as the block runs.
+        The observation, which grows.
+
+    Raises:
+        UsageError: no module, or one of ``torch.jit``.
 
     >>> model = torch.nn.Linear(2, 3)
     >>> with observe(model) as seen:
@@ -38,34 +44,39 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     >>> seen.dynamic_names
     ('batch_size',)
     """
+    _check(model)
     seen = Observation(inspect.signature(model.forward), type(model).__name__)
-    entered: list[tuple[tuple[Any, ...], dict[str, Any], float] | None] = []
+    running = threading.local()  # the calls that have begun, innermost last
 
     def before(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if _is_traced():
             return
-        start = None
-        if limit is None or len(seen.calls) < limit:
-            copied_args, copied_kwargs = clone((args, kwargs))
-            start = copied_args, copied_kwargs, time.perf_counter()
-        entered.append(start)
+        more = limit is None or len(seen.calls) < limit
+        start = (clone((args, kwargs)), time.perf_counter()) if more else None
+        running.calls = [*getattr(running, "calls", ()), start]
 
     def after(*hook: Any) -> None:
         if _is_traced():
             return
-        outputs, start = hook[-1], entered.pop()
+        outputs, start = hook[-1], running.calls.pop()
         if start is not None and outputs is not None:
-            seconds = time.perf_counter() - start[2]
-            seen.add(Call(start[0], start[1], clone(outputs), seconds))
+            seconds = time.perf_counter() - start[1]
+            seen.add(Call(start[0][0], start[0][1], clone(outputs), seconds))
 
     first = model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
-    # always_call: a forward that raises must not leave its start behind.
-    last = model.register_forward_hook(after, with_kwargs=True, always_call=True)
+    last = model.register_forward_hook(after, with_kwargs=True, always_call=True)  # if it raises
     try:
         yield seen
     finally:
         first.remove()
         last.remove()
+
+
+def _check(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"observe takes a module, not {string_type(model)}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError("observe cannot watch a module of torch.jit: give the one it was made of")
 
 
 def _is_traced() -> bool:

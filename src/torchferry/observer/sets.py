@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torchferry.errors import UsageError
 from torchferry.values.describe import string_type
-from torchferry.values.flatten import Path
 
 __all__ = [
     "Arguments",
     "Key",
     "arrange",
     "as_arguments",
+    "fill_defaults",
     "name_positional",
     "positional_keys",
     "star_position",
-    "varying_integers",
 ]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -58,7 +57,8 @@ def arrange(
     """The sets with each argument given in the same way in all.
 
     An argument stays positional when every set that has it, and all that stand before it, gives
-    it so; what stands before ``*args`` always does, for it cannot be named.
+    it so; what stands before ``*args`` always does, for it cannot be named. A constant that some
+    set gives and others leave to the default is given in all.
 
     Args:
         signature: of the method that takes them.
@@ -71,6 +71,9 @@ def arrange(
     if not sets:
         raise UsageError(f"no input set of {place} was given: give two or more")
     bound = [_bind(signature, one, place) for one in sets]
+    given = {name for one in bound for name in one.arguments}
+    for one in bound:
+        fill_defaults(one, given)
     if star_position(signature) is not None:
         return [(one.args, one.kwargs) for one in bound]
     kept: list[str] = []
@@ -80,6 +83,20 @@ def arrange(
             break
         kept.append(name)
     return [_split(one, kept) for one in bound]
+
+
+def fill_defaults(bound: inspect.BoundArguments, given: Collection[str]) -> None:
+    """Give forward's default for a constant that other calls give, in place.
+
+    It is what a call without it means, and the graph must not have the constant of the others.
+
+    Args:
+        bound: of one call.
+        given: the arguments that some call gives.
+    """
+    for name, parameter in bound.signature.parameters.items():
+        if name in given and isinstance(parameter.default, bool | int | float | str):
+            bound.arguments.setdefault(name, parameter.default)
 
 
 def _bind(signature: inspect.Signature, one: Arguments, place: str) -> inspect.BoundArguments:
@@ -156,20 +173,3 @@ def name_positional(
             f"{len(args)} were given"
         )
     return dict(zip(takes, args, strict=True))
-
-
-def varying_integers(calls: Iterable[Mapping[Path, Any]]) -> dict[Path, tuple[int, ...]]:
-    """Where an integer stands that is not the same in all calls that have it, and its values.
-
-    >>> varying_integers([{("n",): 3, ("k",): 1}, {("n",): 5, ("k",): 1}, {}])
-    {('n',): (3, 5)}
-    """
-    columns: dict[Path, list[Any]] = {}
-    for call in calls:
-        for path, leaf in call.items():
-            columns.setdefault(path, []).append(leaf)
-    return {
-        path: tuple(column)
-        for path, column in columns.items()
-        if all(type(leaf) is int for leaf in column) and len(set(column)) > 1
-    }

@@ -84,9 +84,11 @@ def steal_forward(  # noqa: PLR0917
         limit: as above.
 
     Raises:
-        UsageError: no modules, two of one name, one module twice, no such method, or the dump
-            cannot be written.
+        UsageError: no modules, two of one name, one module twice, no such method, an ``fprint``
+            that is no function, or the dump cannot be written.
     """
+    if fprint is not None and not callable(fprint):
+        raise UsageError(f"steal_forward: fprint is no function but {string_type(fprint)}")
     trace = Trace(_describe(fprint, with_shape, with_min_max, with_device, limit), verbose > 0)
     watched = _name_modules(model, method_name, submodules=submodules)
     with (

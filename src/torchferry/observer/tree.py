@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torchferry.errors import UsageError
 from torchferry.values.flatten import Path, register_pytrees
 
-__all__ = ["leaves_of", "named_path", "path_of", "program_inputs", "replace_leaves"]
+__all__ = ["input_sizes", "leaves_of", "named_path", "path_of", "program_inputs", "replace_leaves"]
 
 
 def path_of(key_path: tuple[Any, ...]) -> Path:
@@ -50,7 +50,7 @@ def replace_leaves(
 
 
 def program_inputs(program: ExportedProgram) -> Iterator[tuple[Path, torch.fx.Node]]:
-    """The tensor inputs of an exported program: where each stands in the call, and its node."""
+    """Where each tensor, and each integer that is dynamic, stands in the call, and its node."""
     register_pytrees()
     if program.example_inputs is None:
         raise UsageError(
@@ -65,8 +65,14 @@ def program_inputs(program: ExportedProgram) -> Iterator[tuple[Path, torch.fx.No
     ]
     for (key_path, _), argument in zip(pairs, specs, strict=True):
         node = nodes.get(argument.name)
-        if node is not None and hasattr(node.meta.get("val"), "shape"):
+        if node is not None and isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt):
             yield path_of(key_path), node
+
+
+def input_sizes(node: torch.fx.Node) -> dict[int, Any]:
+    """The sizes an input of an exported program has, by axis; an integer's own value at -1."""
+    example = node.meta["val"]
+    return dict(enumerate(example.shape)) if hasattr(example, "shape") else {-1: example}
 
 
 def named_path(program: ExportedProgram, path: Path) -> Path:

@@ -37,6 +37,9 @@ _DERIVED = frozenset(
     ("device", "dtype", "_sliding_window_tensor", "batch_size", "max_batch_size")
 ) | frozenset(("num_heads", "k_head_dim", "v_head_dim", "head_dim"))
 
+# Keys and values have columns of their own; the rest is no data, or the count of a layer.
+_NOT_TOLD = _DERIVED | {"keys", "values", "cumulative_length", "is_initialized"}
+
 # The count of a sliding layer, where it is not an int of its own.
 _KEPT, _UNKNOWN = "kept", "unknown"
 
@@ -51,7 +54,9 @@ def _is_plain(value: Any) -> bool:
         return all(_is_plain(item) for item in value.values())
     if isinstance(value, tuple | list):
         return all(_is_plain(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | str | torch.dtype)
+    return value is None or isinstance(
+        value, bool | int | float | str | torch.dtype | torch.device
+    )
 
 
 def _freeze(value: Any) -> Any:
@@ -59,6 +64,8 @@ def _freeze(value: Any) -> Any:
         return ("dict", tuple((key, _freeze(item)) for key, item in value.items()))
     if isinstance(value, tuple | list):
         return (type(value).__name__, tuple(_freeze(item) for item in value))
+    if isinstance(value, torch.device):
+        return ("device", str(value))
     return value
 
 
@@ -69,6 +76,8 @@ def thaw(value: Any) -> Any:
     kind, items = value
     if kind == "dict":
         return {key: thaw(item) for key, item in items}
+    if kind == "device":
+        return torch.device(items)
     thawed = [thaw(item) for item in items]
     return thawed if kind == "list" else tuple(thawed)
 
@@ -225,16 +234,17 @@ def _unflatten_encoder_decoder(cls: Any, children: dict[Hashable, Any], rest: An
 
 
 def _describe_cache(cache: Any, render: Callable[[Any], str]) -> str:
-    full = [layer for layer in cache.layers if _get(layer, "keys") is not None]
-    columns: dict[str, list[Any]] = {}
+    full = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
+    others: dict[str, list[Any]] = {}
     for layer in cache.layers:
-        data, _ = split_attributes(layer, _DERIVED | {"keys", "values", "cumulative_length"})
-        for name, value in data.items():
-            columns.setdefault(name, []).append(value)
+        for name, value in vars(layer).items():
+            if name not in _NOT_TOLD and not _is_plain(value):
+                others.setdefault(name, []).append(value)
+    columns = dict(sorted(others.items()))
     if full or not columns:
         keys, values = [layer.keys for layer in full], [layer.values for layer in full]
         columns = {"key_cache": keys, "value_cache": values} | columns
-    inner = ", ".join(f"{name}={render(column)}" for name, column in columns.items())
+    inner = ", ".join([f"{name}={render(column)}" for name, column in columns.items()])
     return f"{type(cache).__name__}({inner})"
 
 

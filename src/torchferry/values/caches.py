@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,8 @@ def make_hybrid_cache(
             has no layers of linear attention (before 5.5).
     """
     who = "make_hybrid_cache"
+    _check_sequence(pairs, who, "pairs")
+    _check_sequence(layer_types, who, "layer_types")
     if len(pairs) != len(layer_types):
         raise UsageError(f"{who}: {len(pairs)} pairs and {len(layer_types)} layer_types")
     unknown = sorted({*layer_types} - {_FULL, _LINEAR, *_SLIDING})
@@ -269,8 +271,9 @@ def _linear_layer(library: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> 
     return layer
 
 
-def _checked_states(states: Iterable[Any], who: str) -> list[Pair]:
+def _checked_states(states: Sequence[Any], who: str) -> list[Pair]:
     found: list[Pair] = []
+    _check_sequence(states, who, "(conv_state, recurrent_state)")
     for index, pair in enumerate(states):
         where = f"{who}: pair {index}"
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -288,10 +291,14 @@ def _checked_states(states: Iterable[Any], who: str) -> list[Pair]:
     return found
 
 
+def _check_sequence(values: Any, who: str, of: str) -> None:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise UsageError(f"{who}: give a list of {of}, not a {type(values).__name__}")
+
+
 def _checked(pairs: Sequence[Pair], who: str) -> list[Pair]:
     found: list[Pair] = []
-    if not isinstance(pairs, Sequence):
-        raise UsageError(f"{who}: give a list of (key, value), not a {type(pairs).__name__}")
+    _check_sequence(pairs, who, "(key, value)")
     for index, pair in enumerate(pairs):
         where = f"{who}: pair {index}"
         if not isinstance(pair, tuple | list) or len(pair) != 2:

@@ -15,13 +15,13 @@ from torchferry.values.kinds import Kind, find_kind
 
 __all__ = ["string_type"]
 
+_TENSOR = torch.Tensor
+
 # What a container, a protobuf or a tensor subclass raises that cannot do what its class promises.
 _BROKEN = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError,
     UsageError, ValueError,
 )  # fmt: skip
-
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def string_type(
@@ -66,7 +66,7 @@ class _Printer:
     def text(self, obj: Any) -> str:
         cls = type(obj)
         try:
-            if cls in _PLAIN_TENSORS:
+            if cls is _TENSOR:
                 return self.tensor(obj, "T")
             printer = _PRINTERS.get(cls)
             if printer is not None:
@@ -87,7 +87,7 @@ class _Printer:
                 return kind.describe(obj, self.text)
             if isinstance(obj, tuple):
                 end = ",)" if len(obj) == 1 else ")"
-                return "(" + ",".join(map(self.text, obj)) + end
+                return f"({','.join(map(self.text, obj))}{end}"
             return self.items(obj) if isinstance(obj, list) else self.keyed(obj, kind)
         finally:
             self.inside.discard(id(obj))
@@ -101,23 +101,28 @@ class _Printer:
         return f"#{len(obj)}[{','.join([*shown, '...'])}]"
 
     def keyed(self, obj: Any, kind: Kind) -> str:
-        children, _ = kind.flatten(obj)
-        if dataclasses.is_dataclass(obj):
+        cls = type(obj)
+        children = obj if cls is dict else kind.flatten(obj)[0]
+        if cls is not dict and dataclasses.is_dataclass(obj):
             children = {key: child for key, child in children.items() if child is not None}
         pairs = [f"{self.key(key)}:{self.text(child)}" for key, child in children.items()]
         inner = ",".join(pairs)
-        if type(obj) is not dict:
-            return f"{type(obj).__name__}({inner})"
+        if cls is not dict:
+            return f"{cls.__name__}({inner})"
         named = bool(children) and all(isinstance(key, str) for key in children)
         return f"dict({inner})" if named else f"{{{inner}}}"
 
     def key(self, key: Any) -> str:
+        if type(key) is str:
+            return key
         parts = key if isinstance(key, tuple) else (key,)
         plain = all(part is None or isinstance(part, str | int | float) for part in parts)
         return str(key) if plain else self.text(key)
 
     def tensor(self, obj: torch.Tensor, letter: str) -> str:
-        text = f"{letter}{element_type(obj.dtype)}{self.sizes(obj.shape)}"
+        # Most of all values are tensors: what is called here is what a description costs.
+        sizes = f"s{'x'.join(map(repr, obj.shape))}" if self.shape else f"r{obj.ndim}"
+        text = f"{letter}{element_type(obj.dtype)}{sizes}"
         if self.device:
             text = _device(obj.device.type, obj.device.index) + text
         if self.min_max and letter == "T":
@@ -226,6 +231,7 @@ _PRINTERS: dict[type[Any], Callable[[_Printer, Any], str]] = {
     slice: lambda _, __: "slice",
     type: lambda _, obj: f"type({obj.__name__})",
     type(torch.export.Dim.AUTO): lambda _, obj: str(obj.type.name),
+    torch.nn.Parameter: lambda printer, obj: printer.tensor(obj, "T"),
     torch.dtype: lambda _, obj: f"dtype({obj})",
     set: _Printer.set,
     frozenset: _Printer.set,

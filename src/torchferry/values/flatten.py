@@ -83,19 +83,23 @@ def flatten(value: Any) -> tuple[list[tuple[Path, Any]], Structure]:
     {'x': 10, 'y': (20, 30)}
     """
     leaves: list[tuple[Path, Any]] = []
-
-    def walk(value: Any, path: Path) -> Structure:
-        cls = type(value)
-        kind = find_kind(cls)
-        if kind is None:
-            leaves.append((path, value))
-            return LEAF
-        children, context = kind.flatten(value)
-        structures = tuple(walk(child, (*path, _step(key))) for key, child in children.items())
-        return Structure(cls, tuple(children), structures, context)
-
-    structure = walk(value, ())
+    structure = _walk(value, (), leaves)
     return leaves, structure
+
+
+# No function inside `flatten`: one that calls itself is a cycle, which would keep the leaves, and
+# so the tensors of every call that is watched, until Python looks for cycles.
+def _walk(value: Any, path: Path, leaves: list[tuple[Path, Any]]) -> Structure:
+    cls = type(value)
+    kind = find_kind(cls)
+    if kind is None:
+        leaves.append((path, value))
+        return LEAF
+    children, context = kind.flatten(value)
+    structures = tuple(
+        _walk(child, (*path, _step(key)), leaves) for key, child in children.items()
+    )
+    return Structure(cls, tuple(children), structures, context)
 
 
 def unflatten(leaves: Iterable[Any], structure: Structure) -> Any:

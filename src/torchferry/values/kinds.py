@@ -83,7 +83,8 @@ def register(
         pytree: see `Kind`.
 
     Raises:
-        UsageError: the name has no colon, or the class has an entry already.
+        UsageError: no class or name of one, a name without a colon, what is no function, or the
+            class has an entry already.
 
     >>> class Box:
     ...     def __init__(self, x):
@@ -96,8 +97,10 @@ def register(
     >>> find_kind(Box).flatten(Box(3))
     ({'x': 3}, None)
     """
-    if isinstance(cls, str) and ":" not in cls:
-        raise UsageError(f"register({cls!r}): name the class as 'module:qualname'")
+    if not isinstance(cls, type) and not (isinstance(cls, str) and ":" in cls):
+        raise UsageError(f"register({cls!r}): give a class, or its name as 'module:qualname'")
+    if not callable(flatten) or not callable(unflatten):
+        raise UsageError(f"register({cls!r}): flatten and unflatten are functions")
     if cls in _KINDS:
         raise UsageError(f"register({cls!r}): this class is registered already")
     _KINDS[cls] = Kind(flatten, unflatten, describe, pytree)

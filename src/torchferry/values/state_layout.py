@@ -67,17 +67,13 @@ def _layers(states: Any) -> list[Any]:
 def _flatten(cache: Any) -> Parts:
     data, rest = split_attributes(cache, frozenset(_DATA))
     states: dict[Hashable, Any] = {n: getattr(cache, n) for n in _DATA if hasattr(cache, n)}
-    places = tuple((name, str(data.pop(name))) for name in list(data)
-                   if isinstance(data[name], torch.device))  # fmt: skip
-    return states | data, (tuple(rest.items()), places)
+    return states | data, tuple(rest.items())
 
 
-def _unflatten(cls: Any, children: dict[Hashable, Any], context: Any) -> Any:
-    rest, places = context
+def _unflatten(cls: Any, children: dict[Hashable, Any], rest: Any) -> Any:
     cache = cls.__new__(cls)
     vars(cache).update({str(name): child for name, child in children.items()})
     vars(cache).update({name: thaw(value) for name, value in rest})
-    vars(cache).update({name: torch.device(text) for name, text in places})
     return cache
 
 

@@ -199,10 +199,10 @@ def _refuse(title: str, part: str | None, known: tuple[str, ...]) -> None:
     if part is None:
         return
     close = get_close_matches(part, known)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    hint = f"; did you mean {' or '.join(close)}?" if close else "."
     has = f"It has: {', '.join(known)}" if known else "It has one form only"
     family = title.partition("/")[0]
-    raise UsageError(f"zoo:{family} has no {part!r}; {hint}{has}")
+    raise UsageError(f"zoo:{family} has no {part!r}{hint} {has}")
 
 
 def _unknown(name: str) -> UsageError:
@@ -210,8 +210,8 @@ def _unknown(name: str) -> UsageError:
     close: dict[str, None] = {}
     for spelling in (plain.replace("_", "-"), plain.replace("-", "_")):
         close |= dict.fromkeys(get_close_matches(spelling, sorted({*names(), *FAMILIES})))
-    hint = f"did you mean {' or '.join(list(close)[:3])}? " if close else ""
+    hint = f"; did you mean {' or '.join(list(close)[:3])}?" if close else "."
     return UsageError(
-        f"the zoo has no model {name!r}; {hint}It has: {', '.join(names())}, and "
+        f"the zoo has no model {name!r}{hint} It has: {', '.join(names())}, and "
         f"{len(FAMILIES)} families, which torchferry.zoo.families() lists"
     )

@@ -54,7 +54,7 @@ def test_a_model_is_captured_saved_and_told(tmp_path: Path) -> None:
     assert "dynamic: batch_size" in report.verdict
     assert "on 3 of 3 calls" in report.verdict
     titles = [section.title for section in report.sections]
-    assert titles == ["Attempts", "Dimensions"]
+    assert titles == ["Capture", "Dimensions"]
     program = load_program(out)
     assert program.module()(x=torch.randn(9, 16)).shape[0] == 9
     assert list(tmp_path.iterdir()) == [out]

@@ -31,6 +31,11 @@ CASES = [
     ),
     (aten._pdist_forward.default, lambda x: aten._pdist_forward(x, 1.0), [(r(5, 4),)]),
     (aten.cdist.default, torch.cdist, [(r(30, 4), r(40, 4))]),
+    (
+        aten.pairwise_distance.default,
+        f.pairwise_distance,
+        [(torch.arange(6).reshape(2, 3), torch.arange(6, 0, -1).reshape(2, 3))],
+    ),
     (aten.cdist.default, torch.cdist, [(r(2, 0, 4), r(2, 3, 4))]),
     (aten.cdist.default, torch.cdist, [(r(2, 3).double(), r(5, 3).double())]),
 ]

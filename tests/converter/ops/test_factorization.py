@@ -54,3 +54,17 @@ CASES = [
 @pytest.mark.parametrize(("target", "function", "sets"), CASES)
 def test_matches_eager(target, function, sets):
     check(function, *sets, target=target, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+def test_products_with_reflections(left, transpose):
+    def function(x, tau, other):
+        other = other if left else other.mT
+        return torch.ormqr(x, tau, other, left, transpose)
+
+    sets = [
+        (*torch.geqrf(torch.randn(batch, 5, columns)), torch.randn(batch, 5, 2))
+        for batch, columns in ((2, 3), (3, 4), (1, 1))
+    ]
+    check(function, *sets, target=aten.ormqr.default)

@@ -105,3 +105,9 @@ def test_matches_eager(target, function, sets):
 def test_a_power_of_two_is_one_product():
     model = check(lambda x: linalg.matrix_power(x, 2), *SQUARES)
     assert [node.op_type for node in model.graph] == ["MatMul"]
+
+
+@pytest.mark.parametrize("ind", [1, 2])
+def test_inverse_of_a_tensor(ind):
+    shape = (4, 2, 2) if ind == 1 else (2, 3, 6)
+    check(lambda x: torch.linalg.tensorinv(x, ind), (torch.randn(shape),), tolerance=1e-4)

@@ -130,3 +130,16 @@ def test_matches_eager(target, function, sets, reduction):
 
 def test_a_beta_of_zero_is_the_distance():
     check(lambda x, y: f.smooth_l1_loss(x, y, beta=0.0), *FULL)
+
+
+INTEGERS = [(torch.arange(12).reshape(3, 4), torch.arange(12, 0, -1).reshape(3, 4))]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_losses_of_integers_are_floats(dtype):
+    sets = [tuple(x.to(dtype) for x in pair) for pair in INTEGERS]
+    sign = torch.tensor([1, -1, 1])
+    check(lambda x, y: f.cosine_embedding_loss(x, y, sign), *sets)
+    if dtype is torch.int64:
+        check(f.poisson_nll_loss, *sets)
+        check(lambda x, y: f.triplet_margin_loss(x, y, x * 2), *sets)

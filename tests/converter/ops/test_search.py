@@ -42,3 +42,22 @@ CASES = [
 @pytest.mark.parametrize(("target", "function", "sets"), CASES)
 def test_matches_eager(target, function, sets):
     check(function, *sets, target=target, exact=True)
+
+
+EDGES = torch.tensor([-1.0, 0, 0.5, 2])
+LINES = [(torch.randn(4, 5),), (torch.randn(7, 5),), (torch.full((1, 5), 2.0),)]
+HISTOGRAMS = [
+    lambda x: torch.histogram(x, 6),
+    lambda x: torch.histogram(x, 5, range=(-1.0, 2.0)),
+    lambda x: torch.histogram(x, 3, range=(2.0, 2.0)),
+    lambda x: torch.histogram(x, 4, weight=x.abs()),
+    lambda x: torch.histogram(x.double(), 4, density=True),
+    lambda x: torch.histogram(x, EDGES),
+    lambda x: torch.histogram(x.where(x < 1, float("nan")), EDGES, weight=x),
+]
+
+
+@pytest.mark.parametrize("function", HISTOGRAMS)
+def test_histograms(function):
+    for one in LINES:  # torch 2.13 does not export them with dynamic sizes
+        check(function, one)

@@ -2,7 +2,12 @@
 
 import pytest
 import torch
-from op_case import check
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
+from op_case import Call, check, run
+from torch.utils import _pytree as pytree
+
+from torchferry.converter.translate import translate
+from torchferry.errors import LoweringFailed
 
 aten = torch.ops.aten
 COLUMNS = [(torch.randn(2, 7),), (torch.randn(5, 7),), (torch.randn(0, 7),)]
@@ -45,6 +50,42 @@ CASES = [
 @pytest.mark.parametrize(("target", "function", "sets"), CASES)
 def test_matches_eager(target, function, sets):
     check(function, *sets, target=target, exact=True)
+
+
+def growing(function, *sets):
+    """A program whose first axis is dynamic as far as the number of parts allows."""
+    module = Call(function)
+    shapes = ({0: torch.export.Dim.AUTO},)
+    program = torch.export.export(module, sets[0], dynamic_shapes=(shapes,), strict=False)
+    assert not isinstance(program.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0], int)
+    return translate(program, 20)
+
+
+@pytest.mark.parametrize(
+    ("function", "rows"),
+    [
+        (lambda x: x.split(4), (7, 5, 8)),
+        (lambda x: x.split(9), (7, 8, 9)),
+        (lambda x: (x + 1j).split(4)[1].real, (7, 5, 8)),
+    ],
+)
+def test_parts_of_a_dynamic_axis(function, rows):
+    model = growing(function, *[(torch.randn(n, 3),) for n in rows])
+    for n in rows:
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(tuple(run(model, [x])), tuple(pytree.tree_leaves(function(x))))
+
+
+def test_another_number_of_parts_is_an_error():
+    model = growing(lambda x: x.split(4), (torch.randn(7, 3),))
+    for rows in (4, 9):
+        with pytest.raises((Fail, InvalidArgument), match="Split"):
+            run(model, [torch.randn(rows, 3)])
+
+
+def test_parts_whose_size_is_dynamic_are_refused():
+    with pytest.raises(LoweringFailed, match="split by a constant"):
+        growing(lambda x: x.split(x.shape[0] - 1), (torch.randn(7, 3),))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.complex64])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchferry.errors import UsageError
-from torchferry.report.model import Cell, Report, Section, Source, Table
+from torchferry.report.model import Cell, Report, Section, Table
 
 if TYPE_CHECKING:
     from torchferry.capturer import Captured
@@ -90,18 +90,14 @@ def _report(
                 for one in made.fixed]  # fmt: skip
     problems += [f"{_sizes(one)}: {_told(one)}" for one in checks if not one.ok]
     problems += [str(one) for one in made.changed]
+    from torchferry.exporter.strategy import capture_sections
+
     names = seen.dynamic_names
     kept = [name for name in names if name not in {one.name for one in made.fixed}]
     verdict = f"captured; dynamic: {', '.join(kept) or 'nothing'}"
     verdict += f"; the same as the model on {sum(c.ok for c in checks)} of {len(checks)} calls"
-    sections = [
-        Section("Attempts", (_attempts(made),)),
-        Section("Dimensions", (_dimensions(made, seen, checks),)),
-    ]
-    if made.patches:
-        sections.append(Section("Patches", (_patches(made),)))
-    if made.rewritten:
-        sections.append(Section("Rewritten", (Source("", made.rewritten),)))
+    attempts, *others = capture_sections(made)
+    dimensions = Section("Dimensions", (_dimensions(made, seen, checks),))
     steps = (f"torchferry export {title} -o OUT  exports and checks it",)
     if out is not None:
         steps = (f"torchferry export {out} -o OUT  converts what was saved",)
@@ -109,24 +105,11 @@ def _report(
         f"capture {title}",
         ok=not problems,
         verdict=verdict,
-        sections=tuple(sections),
+        sections=(attempts, dimensions, *others),
         problems=tuple(problems),
         next_steps=steps,
         data=_data(made, seen, checks),
     )
-
-
-def _attempts(made: Captured) -> Table:
-    rows: list[Row] = [
-        (
-            number,
-            one.strategy,
-            Cell("worked", "good") if one.error is None else Cell("failed", "bad"),
-            one.error or ", ".join(one.patches) or "",
-        )
-        for number, one in enumerate(made.attempts, 1)
-    ]
-    return Table(("", "strategy", "result", "reason, or patches that were hit"), tuple(rows))
 
 
 def _dimensions(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> Table:
@@ -147,16 +130,6 @@ def _dimensions(made: Captured, seen: Observation, checks: tuple[Agreement, ...]
     )
 
 
-def _patches(made: Captured) -> Table:
-    from torchferry.capturer import patch_rows
-
-    rows = {row.subject: row for row in patch_rows() if row.subject in made.patches}
-    return Table(
-        ("patch", "why", "upstream"),
-        tuple((one.subject, one.why, one.link) for one in rows.values()),
-    )
-
-
 def _sizes(check: Agreement) -> str:
     return ", ".join(f"{name} {size}" for name, size in check.sizes.items()) or "the call"
 
@@ -168,11 +141,9 @@ def _told(check: Agreement) -> str:
 
 
 def _data(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> dict[str, Any]:
+    from torchferry.exporter.strategy import capture_data
+
     return {
-        "attempts": [
-            {"strategy": a.strategy, "error": a.error, "patches": list(a.patches)}
-            for a in made.attempts
-        ],
         "dynamic": list(seen.dynamic_names),
         "fixed": [
             {"argument": f.argument, "axis": f.axis, "name": f.name, "size": str(f.size),
@@ -184,9 +155,5 @@ def _data(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> d
              "difference": None if c.difference is None else c.difference.abs}
             for c in checks
         ],
-        "patches": list(made.patches),
-        "registered": list(made.registered),
-        "changed": [{"name": c.name, "before": repr(c.before), "after": repr(c.after)}
-                    for c in made.changed],
-        "rewritten": made.rewritten,
+        **capture_data(made),
     }  # fmt: skip

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import torch
 
 from torchferry.converter.block import Block
+from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.windows import arange
 
@@ -84,6 +85,8 @@ def pairwise_distance(
     keepdim: bool = False,
 ) -> ir.Value:
     difference = b.Sub(x1, x2)
+    if not is_floating(difference):  # eps is a float
+        difference = b.cast(difference, ir.DataType.FLOAT)
     if eps:
         difference = b.Add(difference, b.constant(eps, difference))
     return vector_norm(b, difference, p, -1, keepdim)

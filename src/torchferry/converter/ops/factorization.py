@@ -197,3 +197,31 @@ def linalg_householder_product(b: Block, x: ir.Value, tau: ir.Value) -> ir.Value
 
     (q,) = loop(b, b.dim(tau, -1), [start], step)
     return b.Slice(q, [0], b.vector([b.dim(x, -1)]), [-1])
+
+
+@lowers(aten.ormqr.default)
+def ormqr(
+    b: Block,
+    x: ir.Value,
+    input2: ir.Value,
+    input3: ir.Value,
+    left: bool = True,
+    transpose: bool = False,
+) -> ir.Value:
+    """Reflect a matrix by each column of ``x``, whose product Q never stands alone."""
+    if not left:  # C Q is (Qᵀ Cᵀ)ᵀ
+        return swapped(b, ormqr(b, x, input2, swapped(b, input3), True, not transpose))
+    rows, count = places_of(b, x, -2), b.scalar(b.dim(input2, -1))
+
+    def step(inner: Block, index: ir.Value, held: ir.Value) -> Any:
+        place = index if transpose else inner.Sub(inner.Sub(count, 1), index)
+        one = inner.Unsqueeze(place, [0])
+        column = inner.Gather(x, one, axis=-1)
+        below = inner.Unsqueeze(inner.Greater(rows, place), [-1])
+        here = inner.Unsqueeze(inner.Equal(rows, place), [-1])
+        v = inner.Where(here, 1.0, inner.Where(below, column, 0.0))
+        scale = inner.Unsqueeze(inner.Gather(input2, one, axis=-1), [-1])
+        part = inner.MatMul(inner.Mul(v, scale), inner.MatMul(swapped(inner, v), held))
+        return [inner.Sub(held, part)], []
+
+    return loop(b, b.dim(input2, -1), [input3], step)[0]

@@ -1,8 +1,8 @@
 """Linear algebra: products, powers, determinants, inverses, systems.
 
-ONNX has Det alone. The rest is made of elimination in a loop over columns; what needs eigenvalues
-or singular values is refused. Where PyTorch raises for a singular matrix, these give numbers that
-mean nothing, and the ``_ex`` operators say so in ``info``.
+ONNX has Det alone. The rest is made of elimination in a loop over columns. Where PyTorch raises
+for a singular matrix, these give numbers that mean nothing, and the ``_ex`` operators say so in
+``info``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.control_flow import loop
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.axes import times
 from torchferry.converter.ops.elimination import (
     Factors,
     cholesky_factor,
@@ -196,6 +197,14 @@ def logdet(b: Block, x: ir.Value) -> ir.Value:
 def inverted(b: Block, x: ir.Value) -> Pair:
     """The inverse, and the number of the first column without a pivot, or 0."""
     return reduced(b, x, b.Expand(identity(b, x), b.shape(x)))
+
+
+@lowers(aten.linalg_tensorinv.default)
+def linalg_tensorinv(b: Block, x: ir.Value, ind: int = 2) -> ir.Value:
+    sizes = [b.dim(x, axis) for axis in range(_rank(x))]
+    square = b.Reshape(x, b.vector([times(b, *sizes[:ind]), times(b, *sizes[ind:])]))
+    square.shape = ir.Shape([None, None])
+    return b.Reshape(inverted(b, square)[0], b.vector([*sizes[ind:], *sizes[:ind]]))
 
 
 @lowers(aten.linalg_inv.default, aten.inverse.default)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import torch
 
 from torchferry.converter.block import Block
+from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.distance import pairwise_distance
 
@@ -138,7 +139,7 @@ def kl_div(
     return reduced(b, b.Sub(entropy, b.Mul(target, x)), reduction)
 
 
-@lowers(aten.poisson_nll_loss.default, promote="default", operands=("x", "target"))
+@lowers(aten.poisson_nll_loss.default, promote="float", operands=("x", "target"))
 def poisson_nll_loss(
     b: Block,
     x: ir.Value,
@@ -212,6 +213,9 @@ def cosine_embedding_loss(
     def summed(x: ir.Value, y: ir.Value) -> ir.Value:
         return b.ReduceSum(b.Mul(x, y), b.constant([-1]), keepdims=0)
 
+    input1, input2 = (
+        v if is_floating(v) else b.cast(v, ir.DataType.FLOAT) for v in (input1, input2)
+    )
     tiny = _number(b, 1e-12, input1)
     squares = b.Mul(*(b.Add(summed(v, v), tiny) for v in (input1, input2)))
     cosine = b.Div(summed(input1, input2), b.Sqrt(squares))

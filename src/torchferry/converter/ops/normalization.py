@@ -144,7 +144,7 @@ def _rms(
             b.RMSNormalization(x, scale, axis=-len(normalized_shape), epsilon=epsilon),
             None,
         )
-    wide = b.cast(x, computed)
+    wide = b.cast(x, ir.DataType.FLOAT) if dtype in _HALVES else x
     axes = b.constant([*range(-len(normalized_shape), 0)])
     root = b.Sqrt(b.Add(b.ReduceMean(b.Pow(wide, b.constant(2, wide)), axes), epsilon))
     result = b.Div(wide, root)

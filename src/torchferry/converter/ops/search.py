@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -11,9 +12,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import rank
+from torchferry.converter.ops.creation import linspace
 from torchferry.converter.ops.index import vector
 from torchferry.converter.ops.view import flat
-from torchferry.converter.promote import promoted_dtype
+from torchferry.converter.promote import promoted_dtype, torch_dtype
 
 __all__: list[str] = []
 
@@ -101,3 +103,51 @@ def _edges(b: Block, x: ir.Value, low: Any, high: Any) -> tuple[ir.Value, ir.Val
     least, most = b.ReduceMin(x, keepdims=0), b.ReduceMax(x, keepdims=0)
     equal = b.Equal(least, most)
     return b.Where(equal, b.Sub(least, 1.0), least), b.Where(equal, b.Add(most, 1.0), most)
+
+
+@lowers(aten.histogram.bins_tensor)
+def histogram(
+    b: Block,
+    x: ir.Value,
+    bins: ir.Value,
+    weight: ir.Value | None = None,
+    density: bool = False,
+) -> tuple[ir.Value, ir.Value]:
+    """Counts of elements between edges; the last bin holds its upper edge, too."""
+    line = flat(b, x)
+    inside = b.And(
+        b.GreaterOrEqual(line, _end(b, bins, 0)), b.LessOrEqual(line, _end(b, bins, -1))
+    )
+    last = b.Sub(b.Shape(bins), [2])
+    place = b.Min(b.Sub(_before(b, bins, line, right=True), 1), last)
+    counted = b.cast(inside, x) if weight is None else b.Where(inside, flat(b, weight), 0.0)
+    nothing = b.Expand(b.constant(0, x), b.Add(last, [1]))
+    found = b.ScatterElements(nothing, b.Where(inside, place, 0), counted, reduction="add")
+    if density:
+        upper, lower = b.Slice(bins, [1], [2**63 - 1], [0]), b.Slice(bins, [0], [-1], [0])
+        found = b.Div(found, b.Mul(b.ReduceSum(found, keepdims=1), b.Sub(upper, lower)))
+    return found, bins
+
+
+def _end(b: Block, edges: ir.Value, place: int) -> ir.Value:
+    return b.Gather(edges, b.constant([place]), axis=0)
+
+
+@lowers(aten.histogram.bin_ct)
+def histogram_bin_ct(
+    b: Block,
+    x: ir.Value,
+    bins: int = 100,
+    range: Sequence[float] | None = None,
+    weight: ir.Value | None = None,
+    density: bool = False,
+) -> tuple[ir.Value, ir.Value]:
+    if range is not None and range[0] != range[1]:
+        low, high = range[0], range[1]
+    else:
+        given = (x, x) if range is None else tuple(b.constant(v, x) for v in range)
+        least, most = b.ReduceMin(given[0], keepdims=0), b.ReduceMax(given[1], keepdims=0)
+        wider = b.Where(b.Equal(least, most), b.constant(0.5, x), b.constant(0.0, x))
+        low, high = b.Sub(least, wider), b.Add(most, wider)
+    edges = linspace(b, low, high, bins + 1, torch_dtype(x.dtype))
+    return histogram(b, x, b.cast(edges, x), weight, density)

@@ -22,6 +22,10 @@ from torchferry.converter.ops.axes import (
 __all__: list[str] = []
 
 aten = torch.ops.aten
+_DYNAMIC = (
+    "how many parts there are depends on the size of axis {axis}, which is dynamic: make it "
+    "static, or split it into parts of given sizes"
+)
 
 
 def _parts(b: Block, x: ir.Value, sizes: Sequence[Size], axis: int) -> list[ir.Value]:
@@ -33,10 +37,7 @@ def _parts(b: Block, x: ir.Value, sizes: Sequence[Size], axis: int) -> list[ir.V
 def _known(b: Block, x: ir.Value, axis: int) -> int:
     size = b.dim(x, axis)
     if isinstance(size, ir.Value):
-        raise ValueError(
-            f"how many parts there are depends on the size of axis {axis}, which is dynamic: make "
-            "it static, or split it into parts of given sizes"
-        )
+        raise ValueError(_DYNAMIC.format(axis=axis))
     return size
 
 
@@ -62,13 +63,31 @@ def _one(b: Block, size: Size) -> ir.Value:
 @moves(aten.split.Tensor, aten.unsafe_split.Tensor, aten.split_copy.Tensor)
 def split(b: Block, x: ir.Value, split_size: Size, dim: int = 0) -> list[ir.Value]:
     axis = axis_of(x, dim)
-    size = _known(b, x, axis)
     if isinstance(split_size, ir.Value):
         raise ValueError("how many parts there are depends on a dynamic size: split by a constant")
+    size = b.dim(x, axis)
+    if isinstance(size, ir.Value):
+        return _counted(b, x, size, split_size, axis)
     if size == 0 or split_size == 0:
         return [x]
     sizes = [min(split_size, size - start) for start in range(0, size, split_size)]
     return _parts(b, x, sizes, axis)
+
+
+def _counted(b: Block, x: ir.Value, size: ir.Value, each: int, axis: int) -> list[ir.Value]:
+    """As many parts as torch.export saw, which took that number for fixed.
+
+    The last one has what is left over by whole parts. At a size at which there are more or fewer,
+    the sizes do not add up, and onnxruntime says so.
+    """
+    seen = x.meta["example"].shape[axis] if "example" in x.meta else None
+    count = seen.node.hint if isinstance(seen, torch.SymInt) and seen.node.has_hint() else None
+    if count is None:
+        raise ValueError(_DYNAMIC.format(axis=axis))
+    rest = minus(b, size, times(b, b.Div(minus(b, size, 1), [each]), each))
+    sizes = [*[each] * ((max(count, 1) - 1) // each), rest]
+    parts = b.Split(x, b.vector(sizes), axis=axis, outputs=len(sizes))
+    return list(parts) if isinstance(parts, tuple) else [parts]
 
 
 @moves(

@@ -13,6 +13,7 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import single
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.reduction import Dims, all_axes, extreme, mean, size_of, total
+from torchferry.converter.ops.singular import singular_values
 
 __all__ = ["vector_norm"]
 
@@ -172,23 +173,27 @@ def frobenius_norm(b: Block, x: ir.Value, dim: Dims, keepdim: bool = False) -> i
 
 
 def matrix_norm(b: Block, x: ir.Value, ord: Any, dim: Sequence[int], keepdim: bool) -> ir.Value:
-    """The norm of the matrices in two axes, for the orders that need no singular values.
-
-    Raises:
-        ValueError: another order.
-    """
+    """The norm of the matrices in two axes."""
     row, column = all_axes(x, list(dim))
     if ord == "fro":
         return vector_norm(b, x, 2, [row, column], keepdim)
-    if not isinstance(ord, (int, float)) or abs(ord) not in (1, math.inf):
-        raise ValueError(
-            f"the norm of order {ord} of a matrix needs singular values, which ONNX has no "
-            "operator for: take the norm of order 'fro', 1 or inf"
-        )
+    if ord == "nuc" or abs(ord) == 2:
+        return _spectral(b, x, ord, (row, column), keepdim)
     summed, kept = (row, column) if abs(ord) == 1 else (column, row)
     sums = b.ReduceL1(single(b, x), [summed], keepdims=1)
     best = extreme(b, "ReduceMax" if ord > 0 else "ReduceMin", sums, [kept], True)
     return best if keepdim else b.Squeeze(best, sorted((row, column)))
+
+
+def _spectral(b: Block, x: ir.Value, ord: Any, axes: tuple[int, int], keepdim: bool) -> ir.Value:
+    """The sum ("nuc"), the greatest (2) or the least (-2) of the singular values."""
+    others = [axis for axis in range(len(x.shape or ())) if axis not in axes]
+    values = singular_values(b, single(b, b.Transpose(x, perm=[*others, *axes])))
+    if ord == "nuc":
+        norms = b.ReduceSum(values, [-1], keepdims=0)
+    else:
+        norms = extreme(b, "ReduceMax" if ord > 0 else "ReduceMin", values, [-1], False)
+    return b.Unsqueeze(norms, sorted(axes)) if keepdim else norms
 
 
 @lowers(aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord)

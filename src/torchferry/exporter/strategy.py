@@ -1,0 +1,58 @@
+"""How a model was captured, to read: attempts, patches, rewritten code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchferry.capturer import Captured, patch_rows
+from torchferry.report.model import Cell, Section, Source, Table
+
+__all__ = ["capture_data", "capture_sections"]
+
+
+def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section, ...]:
+    """Every strategy of torch.export with what it said, and what was done for the one that worked.
+
+    Args:
+        captured: the program and the attempts at it.
+        brief: whether the short form of a report shows the attempts.
+    """
+    rows = tuple(
+        (
+            one.strategy,
+            Cell("worked", "good") if one.error is None else Cell("failed", "bad"),
+            one.error or ", ".join(one.patches),
+        )
+        for one in captured.attempts
+    )
+    columns = ("strategy of torch.export", "outcome", "reason, or patches that were hit")
+    sections = [Section("Capture", (Table(columns, rows),), brief=brief)]
+    if captured.patches:
+        sections.append(Section("Patches", (_patches(captured),), brief=brief))
+    if captured.rewritten:
+        sections.append(Section("Rewritten", (Source("", captured.rewritten),), brief=brief))
+    return tuple(sections)
+
+
+def _patches(captured: Captured) -> Table:
+    rows = {row.subject: row for row in patch_rows() if row.subject in captured.patches}
+    return Table(
+        ("patch", "why", "upstream"),
+        tuple((one.subject, one.why, one.link) for one in rows.values()),
+    )
+
+
+def capture_data(captured: Captured) -> dict[str, Any]:
+    """The same facts for programs."""
+    return {
+        "attempts": [
+            {"strategy": a.strategy, "error": a.error, "patches": list(a.patches)}
+            for a in captured.attempts
+        ],
+        "patches": list(captured.patches),
+        "registered": list(captured.registered),
+        "changed": [
+            {"name": c.name, "before": c.before, "after": c.after} for c in captured.changed
+        ],
+        "rewritten": captured.rewritten,
+    }
