@@ -85,7 +85,8 @@ def test_dump_intermediate_results(tmp_path: Path) -> None:
         "largest difference below 1e-5: True",
     ]
     assert in_order(printed, expected) == ""
-    assert {path.suffix for path in tmp_path.iterdir()} == {".onnx", ".onnx_data"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".onnx", ".onnx_data", ".svg"}
+    assert "LayerNormalization" in (tmp_path / "dummy_llm.svg").read_text("utf-8")
 
 
 def hints(*axes: int) -> str:

@@ -69,6 +69,7 @@ PUBLIC = {
     "bypass_export_some_errors",
     "cache_tensors",
     "capture",
+    "compare",
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
@@ -105,7 +106,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 42_000
+LINES_OF_SRC = 56_000
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchferry.capturer import bypass_export_some_errors, capture, torch_export_patches
+    from torchferry.comparer import compare
     from torchferry.compiler import onnx_custom_backend
     from torchferry.converter import convert, lowers
     from torchferry.diagnoser import (
@@ -70,6 +71,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "capturer": ("bypass_export_some_errors", "capture", "torch_export_patches"),
+    "comparer": ("compare",),
     "compiler": ("onnx_custom_backend",),
     "converter": ("convert", "lowers"),
     "diagnoser": (
@@ -139,6 +141,7 @@ __all__ = [
     "bypass_export_some_errors",
     "cache_tensors",
     "capture",
+    "compare",
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",

@@ -6,7 +6,8 @@ FerryError
 ├─ ConversionError     the exported program could not be written in ONNX
 │   ├─ MissingLowering   operators without an ONNX form, all of them at once
 │   └─ LoweringFailed    one operator, with what it was given
-└─ RunError            onnxruntime refused to load or run the model
+├─ RunError            onnxruntime refused to load or run the model
+└─ RuleBroke           a rule of the optimizer made an invalid graph
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "FerryError",
     "LoweringFailed",
     "MissingLowering",
+    "RuleBroke",
     "RunError",
     "UsageError",
 ]
@@ -103,3 +105,15 @@ class RunError(FerryError):
     def __init__(self, message: str, *, node: str | None = None) -> None:
         super().__init__(message)
         self.node = node
+
+
+class RuleBroke(FerryError):  # noqa: N818  (the name says who did what)
+    """A rule made an invalid graph, which is a fault in the rule.
+
+    Attributes:
+        rule: its name.
+    """
+
+    def __init__(self, message: str, *, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule

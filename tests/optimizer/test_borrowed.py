@@ -58,7 +58,7 @@ def outputs_of(model, feeds):
 
 def test_no_target_gets_more_nodes_or_other_names(decoder):
     program, calls = decoder
-    plain, standard = convert(program), optimize(convert(program))
+    plain, standard = convert(program), optimize(convert(program), target="onnx")
     fused = optimize(convert(program), target="onnxruntime")
     assert {node.domain for node in standard.graph} == {""}
     # onnxscript's fusions know the graphs of torch.onnx; onnxruntime fuses ours as it loads them

@@ -18,11 +18,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from torchferry.cli.commands.capture import capture
+from torchferry.cli.commands.compare import compare
 from torchferry.cli.commands.diagnose import diagnose
 from torchferry.cli.commands.dump import dump
 from torchferry.cli.commands.export import export
 from torchferry.cli.commands.inspect import inspect as inspect_file
 from torchferry.cli.commands.observe import observe
+from torchferry.cli.commands.optimize import optimize
 from torchferry.cli.commands.sweep import sweep
 from torchferry.config import read_config
 from torchferry.errors import FerryError, UsageError
@@ -141,11 +143,13 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
 
 for _name, _command in (
     ("capture", capture),
+    ("compare", compare),
     ("diagnose", diagnose),
     ("export", export),
     ("dump", dump),
     ("observe", observe),
     ("inspect", inspect_file),
+    ("optimize", optimize),
     ("sweep", sweep),
 ):
     app.command(_name)(_reporting(_command))

@@ -1,40 +1,22 @@
-"""onnxscript's optimizations, behind this room's face."""
+"""onnxscript's fusions for onnxruntime, until rules of our own do all that they do."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 import onnx_ir as ir
 
-from torchferry.errors import UsageError
-
-__all__ = ["TARGETS", "Target", "optimize"]
-
-Target = Literal["onnx", "onnxruntime"]
-TARGETS: tuple[Target, ...] = ("onnx", "onnxruntime")
+__all__ = ["fuse"]
 
 
-def optimize(model: ir.Model, *, target: Target = "onnx") -> ir.Model:
-    """Fold constants, remove what is unused, and for onnxruntime fuse into its own operators.
+def fuse(model: ir.Model) -> int:
+    """Fuse attention, normalization and the like into operators of onnxruntime.
 
     Args:
         model: changed in place.
-        target: ``onnx`` keeps to standard operators and runs everywhere; ``onnxruntime`` may use
-            its ``com.microsoft`` operators.
 
     Returns:
-        The model.
-
-    Raises:
-        UsageError: an unknown target.
+        How many fusions were made.
     """
-    if target not in TARGETS:
-        raise UsageError(f"unknown target {target!r}: choose one of {', '.join(TARGETS)}")
-    from onnxscript import optimizer
+    from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
-    optimizer.optimize_ir(model)
-    if target == "onnxruntime":
-        from onnxscript.rewriter.ort_fusions import optimize_for_ort
-
-        model, _ = optimize_for_ort(model)
-    return model
+    _, counts = optimize_for_ort(model)
+    return sum(counts.values())

@@ -1,25 +1,23 @@
-"""Which rewrites a compiled graph goes through, in the words users of compile backends know."""
+"""Which rewrites a graph goes through, in the words users of compile backends know."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from torchferry.errors import UsageError
-from torchferry.optimizer.borrowed import Target, optimize
+from torchferry.optimizer.place import all_nodes
+from torchferry.optimizer.plan import Stage, plan_of, run_plan
+from torchferry.optimizer.rule import Rule
+from torchferry.optimizer.tally import Tally
+from torchferry.optimizer.verifier import verifier
 
-__all__ = ["PATTERNS", "OptimizationOptions"]
+__all__ = ["OptimizationOptions"]
 
 _log = logging.getLogger("torchferry")
-
-PATTERNS: dict[str, Target] = {
-    "default": "onnx",
-    "default+onnxruntime": "onnxruntime",
-    "default+onnxruntime+experimental": "onnxruntime",
-}
-"""The sets of rewrites by name, and what each is written for."""
 
 _PROCESSORS = ("CPU", "CUDA")
 
@@ -28,70 +26,77 @@ _PROCESSORS = ("CPU", "CUDA")
 class OptimizationOptions:
     """How a graph is rewritten before onnxruntime loads it.
 
-    >>> OptimizationOptions("default").target
-    'onnx'
+    >>> [stage.name for stage in OptimizationOptions("default-MergeEqual").plan]
+    ['LiftConstants', 'clean']
 
     Attributes:
-        patterns: ``default`` keeps to standard operators, ``default+onnxruntime`` fuses into
-            onnxruntime's own, ``default+onnxruntime+experimental`` adds kernels of our making
-            where there are any; ``None`` or ``""`` rewrites nothing.
-        constant_folding: compute what depends on no input once. The rewrites need it, so
-            ``False`` goes with ``patterns=None`` only.
+        patterns: sets and rules, put together with ``+`` and ``-``. ``default`` keeps to standard
+            operators, ``onnxruntime`` fuses into onnxruntime's own, ``experimental`` into kernels
+            of our making where there are any; ``default-Cast`` leaves one rule out. Or a list of
+            names and of `Rule` objects. ``None`` or ``""`` rewrites nothing.
+        constant_folding: compute what depends on no input once; or a set of the operators that
+            may be computed.
         processor: ``CPU``, ``CUDA`` or ``CPU,CUDA``: where the rewritten graph will run.
-        verbose: 1 logs how many nodes there were and are.
-        max_iter: how often the rewrites are tried; -1, the only choice, is until nothing changes.
+        verbose: 1 logs how many nodes there were and are, and what was applied.
+        max_iter: how often the stages are run; -1 is until nothing changes.
+        verifies: check the model after every rewrite and name the rule at fault.
 
     Raises:
-        UsageError: an unknown set or processor, or a combination that does not exist.
+        UsageError: an unknown set, rule or processor, or a number of runs below -1.
     """
 
-    patterns: str | None = "default+onnxruntime"
-    constant_folding: bool = True
+    patterns: str | Sequence[str | Rule] | None = "default+onnxruntime"
+    constant_folding: bool | Collection[str] = True
     processor: str = "CPU"
     verbose: int = 0
     max_iter: int = -1
+    verifies: bool = False
 
     def __post_init__(self) -> None:
-        if self.patterns and self.patterns not in PATTERNS:
-            raise UsageError(
-                f"unknown patterns {self.patterns!r}: choose {', '.join(PATTERNS)}, or None"
-            )
         unknown = [p for p in self.processor.split(",") if p.strip().upper() not in _PROCESSORS]
         if unknown:
             raise UsageError(f"unknown processor {unknown[0]!r}: choose {', '.join(_PROCESSORS)}")
-        if self.patterns and not self.constant_folding:
+        if self.max_iter < -1:
             raise UsageError(
-                f"patterns {self.patterns!r} need constant folding: leave constant_folding=True, "
-                "or give patterns=None"
+                f"max_iter={self.max_iter}: give a number of runs, or -1 for no limit"
             )
-        if self.max_iter != -1:
-            raise UsageError(
-                f"max_iter={self.max_iter} cannot be asked for: rewrites go on until nothing "
-                "changes, which is -1"
-            )
+        _ = self.plan  # names are looked up now, not when a model has been translated
 
     @property
-    def target(self) -> Target | None:
-        """What `optimize` is asked for; ``None`` when nothing is to be rewritten."""
-        return PATTERNS[self.patterns] if self.patterns else None
+    def plan(self) -> tuple[Stage, ...]:
+        """The stages that a model goes through."""
+        return plan_of(
+            self.patterns, constant_folding=self.constant_folding, processor=self.processor
+        )
 
-    def apply(self, model: ir.Model) -> ir.Model:
-        """Rewrite a model, which may be changed in place.
+    def apply(self, model: ir.Model, tally: Tally | None = None) -> ir.Model:
+        """Rewrite a model, which is changed in place.
+
+        Args:
+            model: the model.
+            tally: is told what was done.
 
         Returns:
-            The rewritten model.
+            The model.
+
+        Raises:
+            RuleBroke: a rewrite made an invalid graph.
         """
-        target = self.target
-        if target is None:
+        plan = self.plan
+        if not plan:
             return model
-        if self.patterns and self.patterns.endswith("experimental"):
+        if isinstance(self.patterns, str) and "+experimental" in self.patterns:
             _log.warning(
                 "patterns %r: there is no fused element-wise kernel yet, so the graph is what "
-                "'default+onnxruntime' makes",
+                "it is without 'experimental'",
                 self.patterns,
             )
-        before = len(model.graph)
-        model = optimize(model, target=target)
+        before = sum(1 for _ in all_nodes(model))
+        verify = verifier(model) if self.verifies else None
+        tally = run_plan(model, plan, tally, verify=verify, max_iter=self.max_iter)
         level = logging.INFO if self.verbose else logging.DEBUG
-        _log.log(level, "patterns %r: %d nodes became %d", self.patterns, before, len(model.graph))
+        after = sum(1 for _ in all_nodes(model))
+        _log.log(level, "patterns %r: %d nodes became %d", self.patterns, before, after)
+        for rule, times in tally.applied.most_common():
+            _log.log(level, "%s: %d", rule, times)
         return model

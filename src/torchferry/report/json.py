@@ -31,6 +31,7 @@ def to_json(report: Report) -> dict[str, Any]:
               | {"kind": "table", "title": str, "columns": [str], "rows": [[CELL]], "note": str}
               | {"kind": "bars", "title": str, "unit": str, "items": [[str, NUMBER]], "note": str}
               | {"kind": "source", "title": str, "text": str}
+              | {"kind": "plot", "title": str, "text": str}
         CELL = str | NUMBER | {"text": str, "tone": "good" | "bad" | "warn" | "muted" | null}
         NUMBER = a JSON number, or one of the strings "NaN", "Infinity", "-Infinity"
 

@@ -1,0 +1,124 @@
+"""``torchferry compare``: an ONNX model beside what it was made from, value by value."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from torchferry.report.model import Report
+
+__all__ = ["compare"]
+
+
+class _Feed(StrEnum):
+    own = "own"
+    torch = "torch"
+
+
+class _Against(StrEnum):
+    program = "program"
+    eager = "eager"
+
+
+class _Level(StrEnum):
+    none = "none"
+    basic = "basic"
+    extended = "extended"
+    all = "all"
+
+
+_ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="zoo:NAME, a Hugging Face folder, package.module:factory, a .pt2 file, or another "
+        ".onnx file.",
+    ),
+]
+_OnnxArgument = Annotated[Path, typer.Argument(metavar="ONNX", help="The .onnx file.")]
+_InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:function",
+        help="A function that returns sets of inputs: tuples, dicts or both; the first is "
+        "compared.",
+    ),
+]
+_FeedOption = Annotated[
+    _Feed, typer.Option(help="Also give each ONNX node the reference's values (torch).")
+]
+_AgainstOption = Annotated[
+    _Against, typer.Option(help="Values of the captured program, or of modules in eager mode.")
+]
+_CutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.onnx", help="Write the first divergence alone, with its inputs."),
+]
+_LevelOption = Annotated[
+    _Level, typer.Option(help="onnxruntime's graph optimizations while values are compared.")
+]
+_ProviderOption = Annotated[
+    list[str] | None,
+    typer.Option("--provider", metavar="NAME", help="onnxruntime's execution provider."),
+]
+
+
+def compare(
+    model: _ModelArgument,
+    onnx: _OnnxArgument,
+    inputs: _InputsOption = None,
+    feed: _FeedOption = _Feed.own,
+    against: _AgainstOption = _Against.program,
+    cut: _CutOption = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance.")] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance.")] = None,
+    level: _LevelOption = _Level.none,
+    provider: _ProviderOption = None,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Tell which step brought a difference in.")
+    ] = False,
+) -> Report:
+    """Compare an ONNX model with MODEL, value by value, and find where they part first.
+
+    Both run on the same inputs. What each value of the ONNX graph stands for in MODEL is known
+    from what the exporter wrote beside its nodes. Exit code 1 when anything differs.
+    """
+    from torchferry import comparer
+    from torchferry.cli.progress import progress
+    from torchferry.report.comparison import comparison_report
+
+    with progress() as begin:
+        begin("load model")
+        reference, sets = _reference(model, inputs)
+        found = comparer.compare(
+            reference,
+            onnx,
+            sets,
+            feed=feed.value,
+            against=against.value,
+            atol=atol,
+            rtol=rtol,
+            level=level.value,
+            providers=provider or None,
+            cut=cut,
+            bisect=bisect,
+            progress=begin,
+        )
+    return comparison_report(f"compare {model} {onnx}", found)
+
+
+def _reference(model: str, inputs: str | None) -> tuple[Any, Any]:
+    """What MODEL stands for, and its inputs; ``None`` when they are to be drawn."""
+    from torchferry.exporter import source
+    from torchferry.exporter.arguments import as_input_sets
+    from torchferry.exporter.factory import call, find_function
+
+    if model.endswith(".onnx"):
+        if inputs is None:
+            return model, None
+        return model, as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
+    loaded = source.load_source(model, inputs=inputs, least=1)
+    return loaded.program or loaded.model, loaded.input_sets

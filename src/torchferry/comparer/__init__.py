@@ -1,0 +1,6 @@
+"""Compare two models value by value: where do they part first, and which node is at fault?"""
+
+from torchferry.comparer.comparison import Comparison, Row, Side, Stage, Tolerance
+from torchferry.comparer.side_by_side import compare
+
+__all__ = ["Comparison", "Row", "Side", "Stage", "Tolerance", "compare"]

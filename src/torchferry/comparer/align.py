@@ -1,0 +1,244 @@
+"""Which value of an ONNX graph stands for which of the reference: by provenance, scope, or name.
+
+torchferry and torch.onnx write into each node's metadata which FX node it came from and in which
+modules that stood; the TorchScript exporter, which optimum uses, names nodes after modules
+(``/model/layers.0/mlp/MatMul``). A value that carries neither is not aligned: its error shows in
+the next one that does.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, OutputKind
+
+from torchferry.comparer.piece import reads
+
+__all__ = [
+    "Origin",
+    "align_models",
+    "align_modules",
+    "align_program",
+    "in_order",
+    "layer_of",
+    "line_of",
+    "scopes_of",
+]
+
+How = Literal["name", "scope", "output", "number"]
+
+_FX_NODE = re.compile(r"%(\w+) :.*?\[target=([^\]]+)\]")
+_FX_KEY = "pkg.torch.onnx.fx_node"
+_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
+_LINE_KEY = "pkg.torchferry.source_line"
+_STACK_KEY = "pkg.torch.onnx.stack_trace"
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a value of the ONNX graph is compared with.
+
+    Attributes:
+        key: name of the reference value: an FX node (``split:1``), a module path, an ONNX value.
+        how: through its name in the provenance, as the last value of a module, as an output of
+            the graph, or because the numbers are the same.
+    """
+
+    key: str
+    how: How
+
+
+def scopes_of(node: ir.Node) -> tuple[str, ...]:
+    """Paths of the modules an ONNX node stands in, outermost first; the model itself left out."""
+    text = node.metadata_props.get(_SCOPES_KEY)
+    if text:
+        try:
+            return tuple(str(path) for path in ast.literal_eval(text)[:-1] if path)
+        except (ValueError, SyntaxError):
+            return ()
+    if (node.name or "").startswith("/"):
+        parts = str(node.name).strip("/").split("/")[:-1]
+        return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return ()
+
+
+def layer_of(node: ir.Node) -> str:
+    """Path of the innermost module an ONNX node stands in; ``""`` when none is known."""
+    return (scopes_of(node) or ("",))[-1]
+
+
+def line_of(node: ir.Node) -> str:
+    """``file:line`` of the user's code that an ONNX node came from; ``""`` when not known."""
+    line = node.metadata_props.get(_LINE_KEY)
+    if line:
+        return line
+    frames = _LINE.findall(node.metadata_props.get(_STACK_KEY, ""))
+    frames = [frame for frame in frames if "/torch/" not in frame[0]]
+    return ":".join(frames[-1]) if frames else ""
+
+
+def fx_of(text: str) -> tuple[str, str]:
+    """Name and target of an FX node in the words of ``Node.format_node``."""
+    found = _FX_NODE.match(text)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
+    """Align a graph with the program it came from.
+
+    A node's value bears the FX node's name (``NAME_1``, ``NAME__1`` for the second of several);
+    in a capture with other sizes the numbers in names may be others: then the nodes of a module
+    are taken in order, if there are as many of each operator.
+
+    Returns:
+        Origins by name of the ONNX value, in the order of the graph; names of values that stand
+        for nothing in the program are missing.
+    """
+    known = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
+    renamed = _renamed(known, graph)
+    found: dict[str, Origin] = {}
+    for node in graph:
+        name, _ = fx_of(node.metadata_props.get(_FX_KEY, ""))
+        fx_node = known.get(renamed.get(name, ""))
+        for value in node.outputs:
+            key = _named(str(value.name), name, fx_node) if fx_node is not None else ""
+            if key:
+                found[str(value.name)] = Origin(key, "name")
+    aligned = {origin.key for origin in found.values()}
+    if 2 * sum(_FX_KEY in node.metadata_props for node in graph) < len(graph):
+        paths = _last_fx(known.values())
+        for name, path in _module_values(graph).items():
+            if name not in found and path in paths and paths[path] not in aligned:
+                found[name] = Origin(paths[path], "scope")
+    found |= _outputs(program, graph)
+    return in_order(found, graph)
+
+
+def _named(value: str, name: str, fx_node: torch.fx.Node) -> str:
+    """The key of the FX value that an ONNX value is called after; ``""`` for an interior one."""
+    example = fx_node.meta.get("val")
+    if value == name and isinstance(example, torch.Tensor):
+        return fx_node.name
+    if isinstance(example, (list, tuple)):
+        index = value.removeprefix(name).lstrip("_")
+        if value.startswith(f"{name}_") and index.isdecimal() and int(index) < len(example):
+            return f"{fx_node.name}:{index}"
+        if value == name and len(example) == 1:
+            return f"{fx_node.name}:0"
+    return ""
+
+
+def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, str]:
+    """Names of FX nodes in the ONNX file → in the program; those that cannot be told are left out.
+
+    A name holds if the operator does too, for all of its module; else nodes of one module and
+    operator are paired in order, if there are as many.
+    """
+    ours: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for fx_node in known.values():
+        stack = [path for path, _ in (fx_node.meta.get("nn_module_stack") or {}).values()]
+        _, target = fx_of(str(fx_node.format_node()))
+        ours[(stack[-1] if stack else "", target)].append(fx_node.name)
+    theirs: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for node in graph:
+        name, target = fx_of(node.metadata_props.get(_FX_KEY, ""))
+        if name:
+            theirs[(layer_of(node), target)].setdefault(name)
+    renamed: dict[str, str] = {}
+    for place, names in theirs.items():
+        there = ours.get(place, [])
+        if set(names) <= set(there):
+            renamed |= {name: name for name in names}
+        elif len(names) == len(there):
+            renamed |= dict(zip(names, there, strict=True))
+    return renamed
+
+
+def _last_fx(nodes: Iterable[torch.fx.Node]) -> dict[str, str]:
+    """The last tensor anywhere inside each module of a program."""
+    last: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            stack = (node.meta.get("nn_module_stack") or {}).values()
+            last |= {path: node.name for path, _ in stack if path}
+    return last
+
+
+def align_modules(graph: ir.Graph) -> dict[str, Origin]:
+    """Align a graph with what the modules of a model return.
+
+    A module's value is the last one anywhere inside its scope that is read outside of it. The
+    model's own outputs are aligned in order, as ``output:0``.
+    """
+    found = {name: Origin(path, "scope") for name, path in _module_values(graph).items()}
+    for index, value in enumerate(graph.outputs):
+        if value.producer() is not None:
+            found[str(value.name)] = Origin(f"output:{index}", "output")
+    return in_order(found, graph)
+
+
+def _module_values(graph: ir.Graph) -> dict[str, str]:
+    """The value of each module: name of the ONNX value → path of the outermost module it ends."""
+    scopes = {node: scopes_of(node) for node in graph}
+    last: dict[str, ir.Value] = {}
+    for node, paths in scopes.items():
+        if node.outputs and node.op_type not in ("Constant", "Identity"):
+            last |= dict.fromkeys(paths, node.outputs[0])
+    place = {value: index for index, node in enumerate(scopes) for value in node.outputs}
+    exits: dict[str, ir.Value] = {}
+    for node, paths in scopes.items():
+        for value in reads(node):
+            producer = value.producer()
+            for path in scopes.get(producer, ()) if producer is not None else ():
+                later = path not in exits or place[exits[path]] < place[value]
+                if path not in paths and later:
+                    exits[path] = value
+    ends = last | exits
+    # Of modules that end in one value, the innermost comes last; the outermost says most.
+    return {str(ends[path].name): path for path in sorted(ends, key=len, reverse=True)}
+
+
+def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
+    names = [
+        str(spec.arg.name)
+        for spec in program.graph_signature.output_specs
+        if spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, ConstantArgument)
+    ]
+    if len(names) != len(graph.outputs):
+        return {}
+    return {
+        str(value.name): Origin(name, "output")
+        for value, name in zip(graph.outputs, names, strict=True)
+        if value.producer() is not None
+    }
+
+
+def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
+    """Align a graph with another: values of one name, and the outputs in order."""
+    names = {str(value.name) for node in reference for value in node.outputs if value.name}
+    found = {
+        str(value.name): Origin(str(value.name), "name")
+        for node in graph
+        for value in node.outputs
+        if value.name in names
+    }
+    if len(reference.outputs) == len(graph.outputs):
+        for value, other in zip(graph.outputs, reference.outputs, strict=True):
+            if value.producer() is not None and other.name in names:
+                found[str(value.name)] = Origin(str(other.name), "output")
+    return in_order(found, graph)
+
+
+def in_order(found: Mapping[str, Origin], graph: ir.Graph) -> dict[str, Origin]:
+    """Origins in the order in which the graph computes the values."""
+    names = [str(value.name) for node in graph for value in node.outputs]
+    return {name: found[name] for name in names if name in found}

@@ -1,0 +1,95 @@
+"""Which nodes of a segment are at fault: those that make the first wrong value from right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+import torch
+
+from torchferry.comparer.align import align_program
+from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.piece import reads
+from torchferry.comparer.segment import Segment, segment_of
+from torchferry.comparer.setting import Setting
+from torchferry.comparer.walk import Allows
+from torchferry.converter import convert
+from torchferry.errors import ConversionError, UsageError
+
+__all__ = ["blame"]
+
+
+def blame(
+    segment: Segment,
+    setting: Setting,
+    feeds: Mapping[str, torch.Tensor],
+    expected: torch.Tensor,
+    allows: Allows,
+) -> list[ir.Node]:
+    """Nodes of a segment that makes a wrong value: one where that can be told.
+
+    Where the reference is a program it is converted anew, and interior values are compared with
+    those of the same name there. A value that holds already what is to come out is right too.
+
+    Args:
+        segment: the nodes.
+        setting: what is compared.
+        feeds: the reference's values of the inputs.
+        expected: what is to come out.
+        allows: whether a value passes.
+    """
+    if len(segment.nodes) == 1:
+        return list(segment.nodes)
+    here, failed = segment.run(feeds)
+    there = _converted_anew(segment, setting, expected, allows)
+    there[str(segment.output.name)] = expected
+    right = set(segment.inputs)
+    culprit, wanted = segment.nodes[-1], expected
+    for node in segment.nodes:
+        judged = [(v, there[str(v.name)]) for v in node.outputs if v.name in there]
+        wrong = [w for v, w in judged if not allows(w, difference_of(w, here.get(str(v.name))))]
+        if wrong or node in failed:
+            culprit, wanted = node, wrong[0] if wrong else expected
+            break
+        right |= {value for value, _ in judged}
+    for value in (value for node in segment.nodes for value in node.outputs):
+        got = here.get(str(value.name))
+        if got is not None and allows(wanted, difference_of(wanted, got)):
+            right.add(value)
+    return _between(culprit, right, segment)
+
+
+def _between(culprit: ir.Node, right: set[ir.Value], segment: Segment) -> list[ir.Node]:
+    """A node and those that it reads values of, back to values that are right."""
+    found = {culprit}
+    waiting = [culprit]
+    while waiting:
+        for value in reads(waiting.pop()):
+            producer = value.producer()
+            if producer in segment.nodes and value not in right and producer not in found:
+                found.add(producer)
+                waiting.append(producer)
+    return [node for node in segment.nodes if node in found]
+
+
+def _converted_anew(
+    segment: Segment, setting: Setting, expected: torch.Tensor, allows: Allows
+) -> dict[str, torch.Tensor]:
+    """Values of a fresh conversion of the same part of the program; none if it is wrong itself."""
+    program, plain = setting.reference.program, setting.reference.plain
+    if program is None or plain is None:
+        return {}
+    try:
+        fresh = convert(program, opset=setting.onnx.opset_imports.get("", None))
+    except (ConversionError, UsageError):
+        return {}
+    key = setting.reference.origins[str(segment.output.name)].key
+    keys = {name: origin.key for name, origin in align_program(plain, fresh.graph).items()}
+    name = next((name for name, other in keys.items() if other == key), None)
+    if name is None:
+        return {}
+    other = segment_of(fresh, name, {n: k for n, k in keys.items() if n != name})
+    values = dict(setting.reference.values(set(other.keys.values())))
+    found = other.run(other.feeds(setting, values))[0]
+    agrees = allows(expected, difference_of(expected, found.get(name)))
+    return found if agrees else {}

@@ -1,0 +1,221 @@
+"""What a comparison found: a row a value, the first divergence, and what explains it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from torchferry.values.difference import Discrepancy, max_diff
+
+__all__ = [
+    "Comparison",
+    "Row",
+    "Side",
+    "Stage",
+    "Tolerance",
+    "Verdict",
+    "difference_of",
+    "side_of",
+]
+
+Verdict = Literal["ok", "differs", "random", "failed"]
+
+# By dtype: atol and rtol. What a few operators lose in rounding, and far less than a fault makes.
+_TOLERANCES = {
+    torch.float64: (1e-9, 1e-9),
+    torch.float32: (5e-5, 5e-5),
+    torch.float16: (5e-3, 5e-3),
+    torch.bfloat16: (3e-2, 3e-2),
+}
+_LEAST = 1e-4  # scale; what is smaller everywhere is the noise around zero
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two values may be apart.
+
+    The limit of the largest absolute difference is ``atol * min(1, scale) + rtol * scale``, where
+    ``scale`` is the largest magnitude expected. Integers and booleans must be equal.
+
+    Attributes:
+        atol: for values of order 1.
+        rtol: relative to the scale.
+    """
+
+    atol: float
+    rtol: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype | None, coarsest: torch.dtype | None = None) -> Tolerance:
+        """The default for a value in a model whose weights have a ``coarsest`` dtype."""
+        pairs = [_TOLERANCES.get(d, _TOLERANCES[torch.float32]) for d in (dtype, coarsest) if d]
+        return cls(*max(pairs, default=_TOLERANCES[torch.float32]))
+
+    def allows(self, difference: Discrepancy, *, exact: bool = False) -> bool:
+        """Whether a difference is within the limit; with ``exact``, whether there is none."""
+        if difference.reason is not None or difference.dnan:
+            return False
+        scale = max(difference.scale, _LEAST)
+        limit = 0.0 if exact else self.atol * min(1.0, scale) + self.rtol * scale
+        return difference.abs <= limit
+
+
+@dataclass(frozen=True)
+class Side:
+    """What can be said of one side's value.
+
+    Attributes:
+        shape: of the tensor.
+        dtype: its name: ``float32``.
+        nans: how many elements are NaN.
+        infinities: how many are infinite.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    nans: int = 0
+    infinities: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def side_of(tensor: torch.Tensor) -> Side:
+    """Read a tensor.
+
+    >>> str(side_of(torch.tensor([1.0, float("nan")])))
+    'float32[2]'
+    """
+    floating = tensor.is_floating_point() or tensor.is_complex()
+    plain = tensor.float() if tensor.element_size() == 1 and floating else tensor
+    return Side(
+        tuple(tensor.shape),
+        str(tensor.dtype).removeprefix("torch."),
+        int(plain.isnan().sum()) if floating else 0,
+        int(plain.isinf().sum()) if floating else 0,
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value on both sides.
+
+    Attributes:
+        name: of the ONNX value.
+        node: name of the ONNX node that makes it.
+        op_type: its operator.
+        origin: what it was compared with: an FX node, a module's path, a value of the other model.
+        layer: path of the module it stands in.
+        line: ``file:line`` of the user's code, or ``""``.
+        expected: the reference's value.
+        got: the ONNX model's; ``None`` when it could not be computed.
+        error: between the two, with what the ONNX model itself computed before.
+        local: between the two, when the ONNX node is given the reference's values; ``None``
+            unless that was asked for.
+        verdict: by the local error where there is one, else by the global one; ``random`` where
+            nothing says which value is right: random numbers, places of equal ones.
+        note: why, where the numbers do not say it.
+    """
+
+    name: str
+    node: str
+    op_type: str
+    origin: str
+    layer: str
+    line: str
+    expected: Side
+    got: Side | None
+    error: Discrepancy
+    local: Discrepancy | None = None
+    verdict: Verdict = "ok"
+    note: str = ""
+
+    @property
+    def said(self) -> Discrepancy:
+        """The difference that the verdict is about."""
+        return self.error if self.local is None else self.local
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The model's outputs after one step of the way.
+
+    Attributes:
+        name: of the step.
+        difference: of the output that differs most.
+        ok: whether all outputs are within tolerance.
+    """
+
+    name: str
+    difference: Discrepancy
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models side by side.
+
+    Attributes:
+        rows: every aligned value, in the order of the ONNX graph.
+        outputs: the model's outputs as onnxruntime computes them with all its optimizations, by
+            name.
+        differing: names of the outputs beyond tolerance.
+        nodes: nodes of the ONNX graph.
+        unaligned: values of the ONNX graph that stand for nothing in the reference.
+        first: the first divergence; ``None`` when all is within tolerance.
+        suspects: names of the ONNX nodes between the first divergence and the values that agree.
+        notes: what explains a difference: eager's own, the capture's, a failure of onnxruntime.
+        stages: the way from the reference to the ONNX model, when that was asked for.
+        cut: the file that shows the first divergence alone.
+        tolerance: of values of the model's dtype.
+        captured: whether the captured program computes what the module does in eager mode.
+    """
+
+    rows: tuple[Row, ...]
+    outputs: Mapping[str, Discrepancy]
+    differing: tuple[str, ...]
+    nodes: int
+    unaligned: int
+    first: Row | None = None
+    suspects: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    cut: Path | None = None
+    tolerance: Tolerance = Tolerance(*_TOLERANCES[torch.float32])
+    captured: bool = True
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs, everything could be computed, and the capture is right."""
+        return self.captured and not self.differing and self.first is None
+
+    def __str__(self) -> str:
+        """The verdict and the first divergence, in a few lines."""
+        if self.first is None:
+            count = f"{len(self.rows)} values agree, {self.unaligned} have no counterpart"
+            if not self.differing:
+                return count
+            return f"{count}; but outputs differ: {', '.join(self.differing)}"
+        row, said = self.first, self.first.said
+        where = f" in {row.layer}" if row.layer else ""
+        kind = "" if row.local is None else " by itself"
+        lines = [f"first divergence: {row.op_type} {row.node} → {row.name}{where}"]
+        if math.isfinite(said.abs):
+            lines.append(f"  differs{kind} by {said.abs:.3g} (scale {said.scale:.3g})")
+        lines += [f"  {text}" for text in (said.reason, row.note) if text]
+        lines += [f"  stands for {row.origin}" + (f" at {row.line}" if row.line else "")]
+        return "\n".join(lines)
+
+
+def difference_of(expected: torch.Tensor, got: torch.Tensor | None) -> Discrepancy:
+    """`max_diff` of a value; infinite when one side has none."""
+    if got is None:
+        return Discrepancy(math.inf, math.inf, math.inf, reason="it could not be computed")
+    if expected.is_complex() and not got.is_complex():
+        expected = torch.view_as_real(expected.resolve_conj())
+    return max_diff(expected, got)

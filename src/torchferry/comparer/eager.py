@@ -1,0 +1,79 @@
+"""What eager mode itself has to do with a difference: the capture's errors, and eager's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.export.graph_signature import OutputKind, TensorArgument
+
+from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.setting import Setting
+from torchferry.values.clone import clone
+from torchferry.values.difference import Discrepancy
+from torchferry.values.flatten import flatten
+
+__all__ = ["explain_eager"]
+
+Allows = Callable[[torch.Tensor, Discrepancy], bool]
+
+
+def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], bool]:
+    """Compare a module with the program captured from it, and explain what differs.
+
+    Returns:
+        Sentences: that the capture is wrong, that eager mode takes another path (the fast path of
+        ``nn.TransformerEncoder``) or does not agree with itself; none when all is equal, or there
+        is no module. And whether the capture is right.
+    """
+    module, program = setting.module, setting.reference.plain
+    if module is None or program is None:
+        return [], True
+    names = [
+        str(spec.arg.name)
+        for spec in program.graph_signature.output_specs
+        if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    captured = dict(setting.reference.values(set(names)))
+    outputs = _run(module, setting)
+    expected = [captured[name] for name in names if name in captured]
+    if len(outputs) != len(expected) or _agree(outputs, expected, allows):
+        return [], True
+    worst = max(map(difference_of, outputs, expected), key=lambda difference: difference.abs)
+    said = f"eager mode differs from the captured program by {worst.abs:.3g}"
+    if not _agree(outputs, _run(module, setting), allows):
+        return [f"{said}, and from itself: it computes something random"], True
+    if _fast_path(module) and _agree(_run(module, setting, fast=False), expected, allows):
+        way = "that is the fast path of torch.nn.TransformerEncoder, which zeroes padded positions"
+        return [f"{said}: {way}; without it (torch.backends.mha) they agree"], True
+    return [f"{said}: the capture is wrong, and so is every model made from it"], False
+
+
+def _run(module: torch.nn.Module, setting: Setting, *, fast: bool = True) -> list[torch.Tensor]:
+    args, kwargs = clone(setting.call)
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(before and fast)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of nested tensors being a prototype
+            outputs: Any = module(*args, **kwargs)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+    leaves = [leaf for _, leaf in flatten(outputs)[0]]
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _agree(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor], allows: Allows) -> bool:
+    pairs = zip(expected, got, strict=True)
+    return len(expected) == len(got) and all(allows(e, difference_of(e, g)) for e, g in pairs)
+
+
+def _fast_path(module: torch.nn.Module) -> bool:
+    kinds = (
+        torch.nn.TransformerEncoder,
+        torch.nn.TransformerEncoderLayer,
+        torch.nn.MultiheadAttention,
+    )
+    return any(isinstance(part, kinds) for part in module.modules())

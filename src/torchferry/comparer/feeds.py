@@ -1,0 +1,162 @@
+"""The tensors that a program or an ONNX model takes, found in nested arguments, or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from torchferry.converter.signature import read_signature
+from torchferry.dims import evaluate, names_in, parse_size
+from torchferry.errors import UsageError
+from torchferry.observer.naming import input_name
+from torchferry.observer.tree import leaves_of
+from torchferry.runner.feeds import InputInfo, make_feeds
+from torchferry.values.signature import SIGNATURE_KEY, Signature
+
+__all__ = ["draw_feeds", "model_feeds", "program_feeds"]
+
+_TORCH_NAMES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn",
+                "float8e5m2": "float8_e5m2"}  # fmt: skip
+
+
+def program_feeds(
+    program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
+    """The tensors a program takes, in its order.
+
+    Raises:
+        UsageError: the arguments do not fit.
+    """
+    signature = read_signature(program)
+    specs = {
+        spec.arg.name: spec.kind is InputKind.USER_INPUT
+        for spec in program.graph_signature.input_specs
+    }
+    examples = [
+        node.meta["val"]
+        for node in program.graph.nodes
+        if node.op == "placeholder"
+        and specs[node.name]
+        and isinstance(node.meta.get("val"), torch.Tensor)
+    ]
+    infos = {
+        slot.name: (e.dtype, [s if isinstance(s, int) else str(s) for s in e.shape])
+        for slot, e in zip(signature.inputs, examples, strict=True)
+    }
+    feeds = make_feeds(signature, infos, args, kwargs)
+    return [feeds[slot.name] for slot in signature.inputs]
+
+
+def model_feeds(
+    model: ir.Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    """The tensors of an ONNX model's inputs, found in the arguments of the original model.
+
+    A file that torchferry wrote says where each stands. Of others, inputs are found by name, or
+    in order when there are as many as tensors. A dictionary of tensors by name fits any model.
+
+    Raises:
+        UsageError: the arguments do not fit.
+    """
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    found = _found(model, inputs, args, kwargs)
+    for value in inputs:
+        _check(value, found[str(value.name)])
+    return found
+
+
+def _found(
+    model: ir.Model, inputs: Sequence[ir.Value], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    names = [str(value.name) for value in inputs]
+    if set(kwargs) == set(names) and all(isinstance(v, torch.Tensor) for v in kwargs.values()):
+        return {name: kwargs[name] for name in names}
+    if SIGNATURE_KEY in model.metadata_props:
+        signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
+        return make_feeds(signature, dict(map(_info, inputs)), args, dict(kwargs))
+    leaves = {
+        path: leaf
+        for path, leaf in leaves_of(args, dict(kwargs)).items()
+        if isinstance(leaf, torch.Tensor)
+    }
+    by_name = {input_name(path): leaf for path, leaf in leaves.items()}
+    if set(names) <= set(by_name):
+        return {name: by_name[name] for name in names}
+    if len(names) == len(leaves):
+        return dict(zip(names, leaves.values(), strict=True))
+    raise UsageError(
+        f"the ONNX model takes {_listed(names)}, and the arguments hold {_listed([*by_name])}: "
+        "give a dictionary with one tensor for each input"
+    )
+
+
+def _check(value: ir.Value, tensor: torch.Tensor) -> None:
+    dtype, shape = _info(value)[1]
+    fits = value.shape is None or (
+        len(shape) == tensor.ndim
+        and all(
+            not isinstance(size, int) or size == got
+            for size, got in zip(shape, tensor.shape, strict=True)
+        )
+    )
+    if not fits or (value.dtype is not None and tensor.dtype != dtype):
+        raise UsageError(
+            f"input {value.name} of the ONNX model is {dtype} {list(shape)}, and what is given is "
+            f"{tensor.dtype} {list(tensor.shape)}"
+        )
+
+
+def _info(value: ir.Value) -> tuple[str, InputInfo]:
+    name = value.dtype.name.lower() if value.dtype is not None else "float"
+    sizes = () if value.shape is None else tuple(value.shape)
+    shape = [size if isinstance(size, int) else size.value for size in sizes]
+    return str(value.name), (getattr(torch, _TORCH_NAMES.get(name, name)), shape)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(chain(names[:8], ["…"] * (len(names) > 8)))
+    return f"{len(names)} inputs ({shown})"
+
+
+def draw_feeds(model: ir.Model) -> dict[str, torch.Tensor]:
+    """Inputs that fit an ONNX model.
+
+    Numbers are of order 1, integers 0 and 1, and dynamic sizes 2, 3, 4 and so on.
+
+    Raises:
+        UsageError: an input has no shape or type.
+    """
+    generator = torch.Generator().manual_seed(0)
+    sizes: dict[str, int] = {}
+    found = {}
+    for value in model.graph.inputs:
+        if value.is_initializer():
+            continue
+        if value.shape is None or value.dtype is None:
+            raise UsageError(f"input {value.name} has no shape or type: give inputs")
+        shape = [_size(axis, sizes) for axis in value.shape]
+        if value.dtype.is_floating_point():
+            drawn = torch.randn(shape, generator=generator)
+        else:
+            drawn = torch.randint(0, 2, shape, generator=generator)
+        _, (dtype, _) = _info(value)
+        found[str(value.name)] = drawn.to(dtype)
+    return found
+
+
+def _size(axis: Any, sizes: dict[str, int]) -> int:
+    text = axis if isinstance(axis, int) else axis.value
+    if isinstance(text, int):
+        return text
+    size = parse_size(text) if text else None
+    if size is None:
+        return 2
+    for name in names_in(size):
+        sizes.setdefault(name, 2 + len(sizes))
+    return evaluate(size, sizes)

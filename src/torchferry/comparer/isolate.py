@@ -1,0 +1,79 @@
+"""The first divergence alone: its nodes, given what the reference computed before them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from torchferry.comparer.blame import blame
+from torchferry.comparer.comparison import Comparison, Row, difference_of
+from torchferry.comparer.piece import cut, ort_value
+from torchferry.comparer.segment import Segment, segment_of
+from torchferry.comparer.setting import Setting
+from torchferry.comparer.walk import Allows
+from torchferry.dumper import open_dump
+from torchferry.errors import UsageError
+from torchferry.graph import io
+
+__all__ = ["isolate"]
+
+
+def isolate(found: Comparison, setting: Setting, allows: Allows, path: Path | None) -> Comparison:
+    """Cut out the first divergence, run it on the reference's values, and name its nodes.
+
+    Args:
+        found: what the walk gave; without a first divergence it is given back.
+        setting: what was compared.
+        allows: whether a value passes.
+        path: where to write the segment, ``NAME.onnx``; nowhere when ``None``.
+
+    Raises:
+        UsageError: the files cannot be written.
+    """
+    row = found.first
+    if row is None:
+        return found
+    usable = [r.name for r in found.rows if r.got is None or r.got.dtype == r.expected.dtype]
+    origins = setting.reference.origins
+    known = {name: origins[name].key for name in usable if name != row.name}
+    segment = segment_of(setting.onnx, row.name, known)
+    values = dict(setting.reference.values({*segment.keys.values(), row.origin}))
+    feeds, expected = segment.feeds(setting, values), values[row.origin]
+    row, notes = _alone(row, segment, feeds, expected, allows)
+    suspects = tuple(str(n.name) for n in blame(segment, setting, feeds, expected, allows))
+    if path is not None:
+        _write(path, segment, feeds, expected)
+    notes = (*found.notes, *notes)
+    return replace(found, first=row, suspects=suspects, notes=notes, cut=path)
+
+
+def _alone(
+    row: Row,
+    segment: Segment,
+    feeds: Mapping[str, torch.Tensor],
+    expected: torch.Tensor,
+    allows: Allows,
+) -> tuple[Row, tuple[str, ...]]:
+    """The row with its own error, and what that says."""
+    if row.verdict != "differs":
+        return row, ()
+    got = segment.run(feeds)[0].get(row.name)
+    alone = difference_of(expected, got)
+    inherited = allows(expected, alone)
+    note = "given the reference's values it agrees: small differences before it grew here"
+    return replace(row, local=alone), (note,) if inherited and row.local is None else ()
+
+
+def _write(
+    path: Path, segment: Segment, feeds: Mapping[str, torch.Tensor], expected: torch.Tensor
+) -> None:
+    if path.suffix != ".onnx":
+        raise UsageError(f"cannot cut to {path}: give a file name that ends in .onnx")
+    given = {name: ort_value(tensor) for name, tensor in feeds.items()}
+    io.save(cut(segment.model, segment.inputs, [segment.output], given), path)
+    with open_dump(path.with_suffix(".inputs.safetensors")) as dump:
+        dump.add("inputs", dict(feeds))
+        dump.add("expected", {str(segment.output.name): expected})

@@ -1,0 +1,160 @@
+"""What is compared with what, on which inputs: everything a comparison needs, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx as onnx_package
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.capturer import accept_aliases, capture
+from torchferry.comparer import reference as references
+from torchferry.comparer.feeds import draw_feeds, model_feeds
+from torchferry.comparer.match import match_numbers
+from torchferry.comparer.piece import Runner
+from torchferry.comparer.reference import Reference
+from torchferry.errors import UsageError
+from torchferry.graph import io
+from torchferry.observer import Observation
+
+__all__ = ["Setting", "set_up"]
+
+_KNOWN = 10  # of so many nodes at least one is known where provenance is written at all
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Two sides and what they are given.
+
+    Attributes:
+        onnx: the ONNX model, its nodes in order.
+        feeds: its inputs.
+        reference: the other side.
+        runner: how the ONNX model is run.
+        module: the module in eager mode, where there is one.
+        call: its arguments.
+    """
+
+    onnx: ir.Model
+    feeds: Mapping[str, torch.Tensor]
+    reference: Reference
+    runner: Runner
+    module: torch.nn.Module | None = None
+    call: Call = ((), {})
+
+    @cached_property
+    def coarsest(self) -> torch.dtype | None:
+        """The floating dtype of least precision among weights and inputs."""
+        order = [ir.DataType.BFLOAT16, ir.DataType.FLOAT16, ir.DataType.FLOAT]
+        kinds = {
+            v.dtype for v in [*self.onnx.graph.initializers.values(), *self.onnx.graph.inputs]
+        }
+        names = {ir.DataType.BFLOAT16: torch.bfloat16, ir.DataType.FLOAT16: torch.float16}
+        found = next((kind for kind in order if kind in kinds), None)
+        return None if found is None else names.get(found, torch.float32)
+
+
+def set_up(model: Any, onnx: Any, inputs: Any, *, against: str, runner: Runner) -> Setting:
+    """Load both sides and bring the inputs into the form each takes.
+
+    Raises:
+        UsageError: something does not fit.
+        CaptureError: the module cannot be captured.
+    """
+    candidate = _onnx_model(onnx)
+    if isinstance(model, torch.nn.Module):
+        program = getattr(onnx, "program", None)  # of an OnnxProgram
+        return _of_module(model, candidate, program, _sets(inputs), against, runner)
+    other = getattr(model, "program", None) or model  # of a Captured, or an OnnxProgram
+    if isinstance(other, ExportedProgram):
+        if inputs is None and other.example_inputs is None:
+            raise UsageError("this program has no example inputs: give inputs")
+        call = _sets(other.example_inputs if inputs is None else inputs)[0]
+        found = references.of_program(other, *call, candidate.graph)
+        feeds = model_feeds(candidate, *call)
+        return _matched(Setting(candidate, feeds, found, runner, call=call))
+    base = _onnx_model(other)
+    given = draw_feeds(base) if inputs is None else model_feeds(base, *_sets(inputs)[0])
+    names = {str(v.name) for v in candidate.graph.inputs if not v.is_initializer()}
+    if names != set(given):
+        raise UsageError(
+            f"the two models take other inputs: {', '.join(given)} and {', '.join(sorted(names))}"
+        )
+    return Setting(candidate, given, references.of_model(base, given, candidate.graph), runner)
+
+
+def _of_module(  # noqa: PLR0917  (all of it is what was given)
+    module: torch.nn.Module,
+    candidate: ir.Model,
+    program: ExportedProgram | None,
+    calls: list[Call],
+    against: str,
+    runner: Runner,
+) -> Setting:
+    calls = [(args, accept_aliases(module, kwargs)) for args, kwargs in calls]
+    call = calls[0]
+    feeds = model_feeds(candidate, *call)
+    if against == "eager":
+        found = references.of_module(module, *call, candidate.graph)
+        return Setting(candidate, feeds, found, runner, module, call)
+    captured = call
+    if program is None:
+        seen = Observation.from_inputs(module, calls)
+        program = capture(module, seen).program
+        captured = seen.normalized(seen.calls[0])
+    found = references.of_program(program, *captured, candidate.graph)
+    return _matched(Setting(candidate, feeds, found, runner, module, call))
+
+
+def _matched(setting: Setting) -> Setting:
+    """Where hardly any node says where it came from, values are matched by their numbers."""
+    reference = setting.reference
+    named = sum(origin.how != "output" for origin in reference.origins.values())
+    if named * _KNOWN >= len(setting.onnx.graph) - len(reference.origins) + named:
+        return setting
+    origins = match_numbers(reference, setting.onnx, setting.feeds)
+    return replace(setting, reference=replace(reference, origins=origins))
+
+
+def _onnx_model(source: Any) -> ir.Model:
+    source = getattr(source, "model", source)  # of an OnnxProgram
+    if isinstance(source, str | Path):
+        path = Path(source)
+        source = io.load(path / "model.onnx" if path.is_dir() else path)
+    elif isinstance(source, onnx_package.ModelProto):
+        source = ir.from_proto(source)
+    if not isinstance(source, ir.Model):
+        raise UsageError(
+            f"cannot compare a {type(source).__name__}: give a module, an ExportedProgram, or an "
+            "ONNX model"
+        )
+    return source
+
+
+def _sets(inputs: Any) -> list[Call]:
+    if inputs is None:
+        raise UsageError("a module is compared on inputs: give (args, kwargs), a tuple or a dict")
+    found = [_call(one) for one in (inputs if isinstance(inputs, list) else [inputs])]
+    if not found:
+        raise UsageError("an empty list of inputs: nothing would be compared")
+    return found
+
+
+def _call(one: Any) -> Call:
+    if isinstance(one, dict):
+        return (), one
+    if isinstance(one, torch.Tensor):
+        return (one,), {}
+    if not isinstance(one, tuple):
+        raise UsageError(f"inputs are a tuple, a dictionary or both, not a {type(one).__name__}")
+    if len(one) == 2 and isinstance(one[0], tuple) and isinstance(one[1], dict):
+        return one[0], one[1]
+    return one, {}

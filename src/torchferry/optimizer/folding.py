@@ -1,0 +1,187 @@
+"""Compute once what is the same in every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from torchferry.optimizer.block import Block
+from torchferry.optimizer.equal import RANDOM
+from torchferry.optimizer.facts import attribute, axes_of, constant, ints, rank, shape, tensor_of
+from torchferry.optimizer.pattern import Ops
+from torchferry.optimizer.rule import Declined, Rule, require
+from torchferry.optimizer.sizes import INTEGERS, contents
+
+__all__ = ["ConstantSize", "Fold", "fold"]
+
+_MOST = 2**20  # bytes that go into a computation, or come out of it
+_NEVER = RANDOM | {
+    "Constant",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "Identity",
+    "Optional",
+    "QuantizeLinear",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SplitToSequence",
+}
+_GROWING = frozenset({"ConstantOfShape", "EyeLike", "Expand", "OneHot", "Pad", "Range", "Tile"})
+_FAILURES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError,
+    RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+
+class Fold(Rule):
+    """a node of constants  →  a constant
+
+    Weights are not computed with, but those that are only laid out otherwise become views.
+    """
+
+    since = 1
+
+    def __init__(self, op_types: Collection[str] | None = None) -> None:
+        self.op_types = op_types
+
+    def pattern(self, p: Ops) -> Any:
+        """Any node."""
+        return p.any_node("node")
+
+    def starts(self, node: ir.Node) -> bool:
+        """Whether every input is constant."""
+        return all(v is None or constant(v) is not None for v in node.inputs)
+
+    def check(self, node: ir.Node) -> None:
+        """Decline what is not fixed, or large."""
+        require(node.domain == "" and node.op_type not in _NEVER, f"{node.op_type} stays")
+        require(self.op_types is None or node.op_type in self.op_types, "not asked for")
+        require(
+            not any(a.is_ref() or a.type in _GRAPHS for a in node.attributes.values()),
+            "it has subgraphs, or attributes of the function around it",
+        )
+        if node.op_type not in _VIEWS:
+            _check_sizes(node)
+
+    def rewrite(self, b: Block, node: ir.Node) -> Any:
+        """The results."""
+        return [b.constant(tensor) for tensor in fold(node, b.opset)]
+
+
+class ConstantSize(Rule):
+    """arithmetic of sizes that is a number whatever the inputs are  →  a constant"""
+
+    since = 1
+
+    def pattern(self, p: Ops) -> Any:
+        """Any node that makes integers."""
+        return p.any_node("node")
+
+    def starts(self, node: ir.Node) -> bool:
+        """Whether it makes integers that are numbers."""
+        value = node.outputs[0]
+        if value.dtype not in INTEGERS or value.shape is None or node.op_type == "Constant":
+            return False
+        sizes = contents(value)
+        return sizes is not None and all(isinstance(size, int) for size in sizes)
+
+    def rewrite(self, b: Block, node: ir.Node) -> Any:
+        """The number or numbers."""
+        value = node.outputs[0]
+        found = list(contents(value) or ())
+        return b.constant(found if rank(value) else found[0], value)
+
+
+def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
+    """The outputs of a node of constants.
+
+    Raises:
+        Declined: it cannot be computed here, or makes something large.
+    """
+    if node.op_type in _VIEWS:
+        tensor = tensor_of(node.inputs[0])
+        content = _VIEWS[node.op_type](tensor.numpy(), node)
+        return [ir.Tensor(content, dtype=tensor.dtype)]
+    graph = onnx.helper.make_graph(
+        [ir.to_proto(node)],
+        "fold",
+        [onnx.helper.make_value_info(str(v.name), onnx.TypeProto()) for v in node.inputs if v],
+        [onnx.helper.make_value_info(str(v.name), onnx.TypeProto()) for v in node.outputs],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    feeds = {str(v.name): tensor_of(v).numpy() for v in node.inputs if v}
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(model).run(None, feeds)
+    except _FAILURES as error:
+        raise Declined(f"{node.op_type} cannot be computed here: {error}") from error
+    return [_tensor(v, result) for v, result in zip(node.outputs, results, strict=True)]
+
+
+def _tensor(value: ir.Value, result: Any) -> ir.TensorProtocol:
+    plain = value.type is None or isinstance(value.type, ir.TensorType)
+    if not plain or not isinstance(result, (np.ndarray, np.generic)):
+        raise Declined("the result is no tensor")
+    content = np.asarray(result)
+    require(content.nbytes <= _MOST, "the result is large")
+    tensor = ir.tensor(content)
+    require(value.dtype in (None, tensor.dtype), "the result has another type than is declared")
+    return tensor
+
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def _check_sizes(node: ir.Node) -> None:
+    tensors = [tensor for v in node.inputs if (tensor := constant(v)) is not None]
+    require(sum(tensor.nbytes for tensor in tensors) <= _MOST, "its inputs are large")
+    if node.op_type in _GROWING:
+        sizes = [size if isinstance(size, int) else _MOST for size in shape(node.outputs[0])]
+        require(math.prod(sizes) * 8 <= _MOST, "the result is large, or how large is not known")
+
+
+# What only lays data out otherwise -------------------------------------------------------------
+
+
+def _transpose(content: np.ndarray[Any, Any], node: ir.Node) -> np.ndarray[Any, Any]:
+    return content.transpose(attribute(node, "perm"))
+
+
+def _reshape(content: np.ndarray[Any, Any], node: ir.Node) -> np.ndarray[Any, Any]:
+    wanted = ints(node.inputs[1])
+    if not attribute(node, "allowzero", 0):
+        wanted = [content.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
+    return _view(content, content.reshape(wanted))
+
+
+def _squeeze(content: np.ndarray[Any, Any], node: ir.Node) -> np.ndarray[Any, Any]:
+    if "axes" in node.attributes or len(node.inputs) == 1:
+        axes = attribute(node, "axes")
+        return content.squeeze(tuple(axes) if axes else None)
+    return content.squeeze(tuple(axes_of(node.inputs[1], content.ndim)))
+
+
+def _unsqueeze(content: np.ndarray[Any, Any], node: ir.Node) -> np.ndarray[Any, Any]:
+    given = attribute(node, "axes")
+    axes = ints(node.inputs[1]) if given is None else given
+    return np.expand_dims(content, tuple(axes))
+
+
+def _view(content: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Raises `Declined` when a large array had to be copied."""
+    require(other.nbytes <= _MOST or np.may_share_memory(content, other), "it would be copied")
+    return other
+
+
+_VIEWS: dict[str, Callable[[np.ndarray[Any, Any], ir.Node], np.ndarray[Any, Any]]] = {
+    "Transpose": _transpose,
+    "Reshape": _reshape,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+}

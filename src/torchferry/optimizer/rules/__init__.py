@@ -1,0 +1,1 @@
+"""Rewrites of one family a file; `torchferry.optimizer.plan` says when each is tried."""

@@ -1,0 +1,156 @@
+"""What is in vectors of sizes: ``Concat(Shape(x)[0:1], [64])`` is ``(batch, 64)``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+import onnx_ir as ir
+
+from torchferry.dims import Size, maximum, minimum
+from torchferry.optimizer import facts
+from torchferry.optimizer.rule import Declined
+
+__all__ = ["INTEGERS", "contents"]
+
+Sizes = tuple[Size, ...]
+
+_KNOWN = "torchferry.sizes"
+_MOST = 64
+INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+"""The types that sizes have."""
+
+
+def contents(value: ir.Value | None) -> Sizes | None:
+    """The integers of a scalar or a vector, as sizes; ``None`` when they are not known.
+
+    Args:
+        value: of int64 or int32. What was found is remembered, since no rewrite changes it.
+    """
+    if value is None or value.dtype not in INTEGERS:
+        return None
+    if _KNOWN not in value.meta:
+        value.meta[_KNOWN] = None  # what leads back to itself is not known
+        with suppress(Declined, ArithmeticError):
+            value.meta[_KNOWN] = _find(value)
+    known: Sizes | None = value.meta[_KNOWN]
+    return known
+
+
+def _find(value: ir.Value) -> Sizes | None:
+    tensor = facts.constant(value)
+    if tensor is not None:
+        small = tensor.size <= _MOST and len(tensor.shape) <= 1
+        return tuple(facts.ints(value)) if small else None
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in _OPERATORS:
+        return None
+    if value.shape is not None and len(value.shape) > 1:
+        return None
+    return _OPERATORS[node.op_type](node)
+
+
+def _needed(node: ir.Node, index: int) -> Sizes:
+    found = contents(node.inputs[index]) if index < len(node.inputs) else None
+    if found is None:
+        raise Declined(f"input {index} of {node.op_type} is not known")
+    return found
+
+
+def _shape(node: ir.Node) -> Sizes:
+    sizes = facts.shape(node.inputs[0])
+    start, end = facts.attribute(node, "start", 0), facts.attribute(node, "end")
+    return sizes[start:end]
+
+
+def _size(node: ir.Node) -> Sizes:
+    return (math.prod(facts.shape(node.inputs[0])),)
+
+
+def _gather(node: ir.Node) -> Sizes:
+    sizes = _needed(node, 0)
+    if facts.rank(node.inputs[0]) != 1:
+        raise Declined("it gathers from no vector")
+    return tuple(sizes[i] for i in facts.ints(node.inputs[1]) if -len(sizes) <= i < len(sizes))
+
+
+def _slice(node: ir.Node) -> Sizes:
+    starts, ends = facts.ints(node.inputs[1]), facts.ints(node.inputs[2])
+    step = facts.ints(node.inputs[4])[0] if len(node.inputs) > 4 else 1
+    if step != 1:
+        raise Declined("it takes steps")
+    return _needed(node, 0)[starts[0] : ends[0]]
+
+
+def _concat(node: ir.Node) -> Sizes:
+    return tuple(size for index in range(len(node.inputs)) for size in _needed(node, index))
+
+
+def _same(node: ir.Node) -> Sizes:
+    return _needed(node, 0)
+
+
+def _reduce_prod(node: ir.Node) -> Sizes:
+    return (math.prod(_needed(node, 0)),)
+
+
+def _divide(a: Size, b: Size) -> Size:
+    """ONNX rounds to zero and ``//`` down: the same where nothing is negative."""
+    if not (_not_negative(a) and _not_negative(b)) or b == 0:
+        raise Declined("it may divide something negative")
+    return a // b
+
+
+def _remain(a: Size, b: Size) -> Size:
+    if not (_not_negative(a) and _not_negative(b)) or b == 0:
+        raise Declined("it may divide something negative")
+    return a % b
+
+
+def _not_negative(size: Size) -> bool:
+    return size >= 0 if isinstance(size, int) else min(size.terms.values()) >= 0
+
+
+def _both(operation: Callable[[Size, Size], Size]) -> Callable[[ir.Node], Sizes]:
+    def find(node: ir.Node) -> Sizes:
+        left, right = _needed(node, 0), _needed(node, 1)
+        length = max(len(left), len(right)) if left and right else 0
+        if len(left) not in (1, length) or len(right) not in (1, length):
+            raise Declined("lengths differ")
+        left, right = (side * length if len(side) == 1 else side for side in (left, right))
+        return tuple(operation(a, b) for a, b in zip(left, right, strict=True))
+
+    return find
+
+
+def _fill(node: ir.Node) -> Sizes:
+    sizes = _needed(node, 0)
+    value = facts.attribute(node, "value")
+    if len(sizes) > 1 or value is None or not all(isinstance(size, int) for size in sizes):
+        raise Declined("it makes no known vector")
+    return (int(value.numpy().item()),) * (int(str(sizes[0])) if sizes else 1)
+
+
+_OPERATORS: dict[str, Callable[[ir.Node], Sizes]] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Concat": _concat,
+    "Identity": _same,
+    "Cast": _same,
+    "Squeeze": _same,
+    "Unsqueeze": _same,
+    "Reshape": _same,
+    "ReduceProd": _reduce_prod,
+    "ConstantOfShape": _fill,
+    "Add": _both(lambda a, b: a + b),
+    "Sub": _both(lambda a, b: a - b),
+    "Mul": _both(lambda a, b: a * b),
+    "Div": _both(_divide),
+    "Mod": _both(_remain),
+    "Max": _both(maximum),
+    "Min": _both(minimum),
+}
+"""How operators make sizes of sizes."""

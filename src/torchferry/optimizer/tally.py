@@ -1,0 +1,61 @@
+"""What a run of the optimizer did: how often each rule was applied, and why it declined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from torchferry.optimizer.matcher import Miss
+
+__all__ = ["StageCount", "Tally"]
+
+
+@dataclass(frozen=True)
+class StageCount:
+    """One run of one stage.
+
+    Attributes:
+        name: of the stage.
+        nodes: in the model after it, those of subgraphs and functions included.
+        applied: how many rewrites it made.
+        seconds: it took.
+    """
+
+    name: str
+    nodes: int
+    applied: int
+    seconds: float
+
+
+@dataclass
+class Tally:
+    """Counts of one run.
+
+    Attributes:
+        explain: the rule whose nearest misses are kept.
+        applied: rule to how often.
+        declined: rule to reason to how often.
+        misses: for `explain`, operator and reason to the nearest miss, deepest first.
+        stages: what each stage did, in order.
+    """
+
+    explain: str | None = None
+    applied: Counter[str] = field(default_factory=Counter)
+    declined: dict[str, Counter[str]] = field(default_factory=dict)
+    misses: list[Miss] = field(default_factory=list)
+    stages: list[StageCount] = field(default_factory=list)
+
+    def decline(self, rule: str, reason: str, node: ir.Node, matched: int) -> None:
+        """Count that a rule found its pattern and left it."""
+        self.declined.setdefault(rule, Counter())[reason] += 1
+        if rule == self.explain:
+            self.misses.append(Miss(matched, f"declined: {reason}", node))
+
+    def nearest(self, most: int = 10) -> list[Miss]:
+        """The places where the explained rule came furthest, the furthest first."""
+        kinds: dict[tuple[int, str], Miss] = {}
+        for miss in self.misses:
+            kinds.setdefault((miss.matched, miss.reason), miss)
+        return sorted(kinds.values(), key=lambda miss: -miss.matched)[:most]

@@ -1,0 +1,69 @@
+import io
+import json
+import subprocess
+import sys
+
+import onnx
+import pytest
+from rich.console import Console
+
+from torchferry.cli.commands.optimize import optimize
+from torchferry.errors import UsageError
+from torchferry.report import text
+
+TEXT = """<ir_version: 10, opset_import: ["" : 20]>
+g (float[a,3] x) => (float[a,3] y, float[a,3] s)
+{ t = Identity(x) n = Neg(t) m = Neg(n) s = Sigmoid(m) y = Mul(m, s) }"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "in.onnx"
+    onnx.save(onnx.parser.parse_model(TEXT), path)
+    return path
+
+
+def shown(report):
+    stream = io.StringIO()
+    text.render(report, Console(file=stream, width=100))
+    return stream.getvalue()
+
+
+def test_a_file_is_rewritten(model, tmp_path):
+    out = tmp_path / "out.onnx"
+    report = optimize(model, out, patterns="default", verify=True)
+    assert report.ok
+    assert report.verdict == "5 → 2 nodes"
+    assert [node.op_type for node in onnx.load(out).graph.node] == ["Sigmoid", "Mul"]
+    assert report.data["applied"] == {"Identity": 1, "Neg": 1}
+    assert f"torchferry inspect {out}" in report.next_steps[0]
+
+
+def test_statistics_and_reasons(model):
+    page = shown(optimize(model, patterns="default", stats=True, explain="ReshapeReshape"))
+    assert "MergeEqual" in page
+    assert "no node fits more than the first of its pattern" in page
+    assert "-o OUT.onnx" in page
+
+
+def test_wrong_use(model, tmp_path):
+    with pytest.raises(UsageError, match="unknown patterns 'Casst'"):
+        optimize(model, explain="Casst")
+    with pytest.raises(UsageError, match="no folder that can be written to"):
+        optimize(model, tmp_path / "none" / "out.onnx")
+
+
+def test_on_the_command_line_without_torch(model, tmp_path):
+    code = (
+        "import sys; sys.argv = ['torchferry', *sys.argv[1:]]\n"
+        "from torchferry.cli.main import main\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    words = ["optimize", model, "-o", tmp_path / "o.onnx", "--patterns", "default-Neg", "--json",
+             tmp_path / "o.json"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.split()[-1]) == (0, "False"), done.stderr
+    assert json.loads((tmp_path / "o.json").read_text())["data"]["nodes_after"] == 4

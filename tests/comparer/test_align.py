@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import onnx_ir as ir
+import torch
+
+from torchferry.comparer.align import (
+    Origin,
+    align_models,
+    align_modules,
+    align_program,
+    layer_of,
+    line_of,
+)
+from torchferry.converter import convert
+
+
+def keys(found):
+    return {name: origin.key for name, origin in found.items()}
+
+
+def test_every_value_of_our_own_graph_has_its_fx_node(small):
+    found = align_program(small.program, small.onnx.graph)
+    # SiLU is Sigmoid and Mul: the interior value stands for nothing.
+    assert keys(found) == {
+        "layer_norm": "layer_norm", "linear": "linear", "silu": "silu", "add": "add",
+        "layer_norm_1": "layer_norm_1", "linear_1": "linear_1", "silu_1": "silu_1",
+        "add_1": "add_1", "logits": "linear_2", "top": "argmax",
+    }  # fmt: skip
+    assert found["add"].how == "name"
+    assert found["logits"].how == found["top"].how == "output"
+    order = [v.name for node in small.onnx.graph for v in node.outputs if v.name in found]
+    assert list(found) == order
+
+
+def test_items_of_a_node_are_aligned():
+    class Split(torch.nn.Module):
+        def forward(self, x):
+            a, b = x.split(2, dim=-1)
+            return a * b
+
+    program = torch.export.export(Split(), (torch.rand(3, 4),))
+    found = keys(align_program(program, convert(program).graph))
+    assert found == {"split_0": "split:0", "split_1": "split:1", "output": "mul"}
+
+
+def test_other_numbers_in_names_are_paired_by_module_and_operator(small):
+    for node in small.onnx.graph:
+        text = node.metadata_props["pkg.torch.onnx.fx_node"]
+        for kind in ("layer_norm", "linear", "add"):  # as if another capture had counted on
+            text = text.replace(f"%{kind}_1 ", f"%{kind}_17 ").replace(f"%{kind} ", f"%{kind}_9 ")
+        node.metadata_props["pkg.torch.onnx.fx_node"] = text
+        for value in node.outputs:
+            for kind in ("layer_norm", "linear", "add"):
+                if value.name in (kind, f"{kind}_1"):
+                    value.name = f"{kind}_17" if value.name.endswith("_1") else f"{kind}_9"
+    found = keys(align_program(small.program, small.onnx.graph))
+    assert found["layer_norm_9"] == "layer_norm"
+    assert found["layer_norm_17"] == "layer_norm_1"
+    assert found["linear_9"] == "linear"
+    assert found["add_17"] == "add_1"
+
+
+def test_a_name_with_another_operator_is_not_believed(small):
+    node = small.node("LayerNormalization")
+    text = node.metadata_props["pkg.torch.onnx.fx_node"]
+    node.metadata_props["pkg.torch.onnx.fx_node"] = text.replace("layer_norm.default", "gelu.x")
+    found = align_program(small.program, small.onnx.graph)
+    assert "layer_norm" not in found
+    assert found["layer_norm_1"].key == "layer_norm_1"
+
+
+def test_a_module_ends_in_the_last_value_anywhere_inside_that_is_read_outside(small):
+    found = align_modules(small.onnx.graph)
+    assert found["add"] == Origin("blocks.0", "scope")  # not the activation, which is inside
+    assert found["silu"].key == "blocks.0.act"
+    assert found["layer_norm_1"].key == "blocks.1.norm"
+    assert found["logits"] == Origin("output:0", "output")
+    assert found["top"] == Origin("output:1", "output")
+
+
+TORCH_SCRIPT = """<ir_version: 8, opset_import: ["" : 17]>
+main (float[2, 2] x, float[2, 2] w) => (float[2, 2] y)
+{
+  a = MatMul(x, w)
+  b = Add(a, x)
+  c = Relu(b)
+  y = Mul(c, a)
+}"""
+
+
+def torch_script() -> ir.Model:
+    model = ir.from_onnx_text(TORCH_SCRIPT)
+    for node, name in zip(
+        model.graph, ["/body/lin/MatMul", "/body/Add", "/body/act/Relu", "/Mul"], strict=True
+    ):
+        node.name = name
+    return model
+
+
+def test_names_of_the_torchscript_exporter_are_scopes():
+    model = torch_script()
+    assert [layer_of(node) for node in model.graph] == ["body.lin", "body", "body.act", ""]
+    found = keys(align_modules(model.graph))
+    # body and body.act end in one value: the outermost is named
+    assert found == {"a": "body.lin", "c": "body", "y": "output:0"}
+
+
+def test_a_program_is_aligned_with_such_a_file_by_modules():
+    class Body(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.act = torch.nn.Linear(2, 2, bias=False), torch.nn.ReLU()
+
+        def forward(self, x):
+            a = self.lin(x)
+            return self.act(a + x), a
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = Body()
+
+        def forward(self, x):
+            c, a = self.body(x)
+            return c * a
+
+    program = torch.export.export(Model(), (torch.rand(2, 2),))
+    found = keys(align_program(program, torch_script().graph))
+    assert found == {"a": "linear", "c": "relu", "y": "mul"}
+
+
+def test_the_line_is_the_users(small):
+    node = small.node("LayerNormalization")
+    file, _, line = line_of(node).rpartition(":")
+    assert file.endswith("conftest.py")
+    assert int(line) > 0
+    del node.metadata_props["pkg.torchferry.source_line"]
+    assert line_of(node) == f"{file}:{line}"  # from the stack trace, as torch.onnx writes it
+    node.metadata_props.clear()
+    assert line_of(node) == layer_of(node) == ""
+
+
+def test_scopes_that_cannot_be_read_are_none(small):
+    node = small.node("LayerNormalization")
+    node.metadata_props["pkg.torch.onnx.name_scopes"] = "[not a list"
+    assert layer_of(node) == ""
+
+
+def test_two_onnx_models_are_aligned_by_names_and_outputs(small):
+    other = convert(small.program)
+    other.graph.outputs[0].name = "scores"
+    next(n for n in other.graph if n.op_type == "Sigmoid").outputs[0].name = "unknown"
+    found = align_models(other.graph, small.onnx.graph)
+    assert keys(found)["logits"] == "scores"
+    assert keys(found)["add"] == "add"
+    assert len(found) == sum(len(node.outputs) for node in small.onnx.graph) - 1

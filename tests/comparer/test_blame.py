@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+import torch
+
+from torchferry.comparer import compare
+from torchferry.converter import convert
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_of_several_nodes_that_make_a_value_the_one_at_fault_is_named(small, number):
+    inner = small.node("Sigmoid", number)  # of SiLU
+    bad = ir.node("Tanh", [inner.inputs[0]], name=inner.name)
+    bad.metadata_props.update(inner.metadata_props)
+    ir.convenience.replace_nodes_and_values(
+        small.onnx.graph, inner, [inner], [bad], inner.outputs, bad.outputs
+    )
+    found = compare(small.program, small.onnx)
+    assert found.first.op_type == "Mul"
+    assert found.suspects == (bad.name,)
+
+
+def test_a_lowering_that_is_wrong_itself_leaves_all_its_nodes_suspect(small, monkeypatch):
+    # A conversion that is always wrong is no help: then all nodes of the value are named.
+    def wrong(model):
+        for node in model.graph:
+            if node.op_type == "Sigmoid":
+                node.op_type = "Tanh"
+        return model
+
+    monkeypatch.setattr(
+        "torchferry.comparer.blame.convert", lambda program, **options: wrong(convert(program))
+    )
+    found = compare(small.program, wrong(small.onnx))
+    assert len(found.suspects) == 2
+    assert found.suspects[1] == found.first.node
+
+
+def test_a_node_that_fails_within_a_value_is_named(small):
+    inner = small.node("Sigmoid")
+    inner.op_type = "NoSuchOperator"
+    found = compare(small.program, small.onnx)
+    assert found.first.verdict == "failed"
+    assert found.suspects == (inner.name,)
+
+
+def insert_after(small, node, *made):
+    """Put nodes between a node and its readers; the last takes over the value's name."""
+    value = node.outputs[0]
+    users = list(value.uses())
+    small.onnx.graph.insert_after(node, list(made))
+    made[0].replace_input_with(0, value)
+    for user, index in users:
+        user.replace_input_with(index, made[-1].outputs[0])
+    made[-1].outputs[0].name, value.name = value.name, "as_it_was"
+    for one in made:
+        one.metadata_props.update(node.metadata_props)
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Sigmoid"])
+def test_a_node_that_makes_the_right_value_is_not_to_blame_for_what_is_put_behind_it(
+    small, op_type
+):
+    node = small.node(op_type)
+    x = ir.Value(name="x_unused")
+    bad = [ir.node("Sin", [x], name="bad_1"), ir.node("Floor", [x], name="bad_2")]
+    bad[1].replace_input_with(0, bad[0].outputs[0])
+    bad[0].outputs[0].name = "between"
+    insert_after(small, node, *bad)
+    found = compare(small.program, small.onnx)
+    assert found.suspects == ("bad_1", "bad_2")
+
+
+def test_between_two_onnx_models_the_same_holds(small):
+    before = convert(small.program)
+    node = small.node("Gemm")
+    x = ir.Value(name="x_unused")
+    bad = ir.node("Sin", [x], name="bad")
+    insert_after(small, node, bad)
+    found = compare(before, small.onnx, {"x": small.args[0]})
+    assert found.suspects == ("bad",)
+
+
+def test_a_wrong_constant_that_a_node_makes_is_named(small):
+    class Filled(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.full((x.shape[0], 3), 2.0)
+
+    x = torch.rand(2, 3)
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC}}
+    small.program = torch.export.export(Filled(), (x,), dynamic_shapes=shapes)
+    small.onnx = convert(small.program)
+    node = small.node("Concat")  # of the shape
+    index = next(i for i, v in enumerate(node.inputs) if v.is_initializer())
+    value = ir.Value(name="wrong", const_value=ir.tensor([1]))
+    small.onnx.graph.register_initializer(value)
+    node.replace_input_with(index, value)
+    found = compare(small.program, small.onnx)
+    assert found.suspects == (node.name,)
+    assert found.first.error.reason == "the value: expected shape (2, 3), got (2, 1)"

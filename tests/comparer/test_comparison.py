@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from torchferry.comparer.comparison import Comparison, Row, Side, Tolerance, difference_of, side_of
+from torchferry.values.difference import Discrepancy, max_diff
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "passes"),
+    [
+        (1.0, 1.00009, True),
+        (1.0, 1.0002, False),
+        (1000.0, 1000.05, True),
+        (1000.0, 1000.2, False),
+        (1e-3, 1.00009e-3, True),
+        (1e-3, 1.01e-3, False),
+        (0.0, 5e-9, True),  # noise around zero
+        (0.0, 1e-6, False),
+        (float("nan"), float("nan"), True),
+        (1.0, float("nan"), False),
+        (math.inf, math.inf, True),
+    ],
+)
+def test_the_limit_follows_the_scale(expected, got, passes):
+    tolerance = Tolerance.of(torch.float32)
+    difference = max_diff(torch.tensor([expected]).double(), torch.tensor([got]).double())
+    assert tolerance.allows(difference) is passes
+
+
+def test_what_must_be_equal_is_not_allowed_to_differ():
+    difference = max_diff(torch.tensor([1000]), torch.tensor([1001]))
+    assert not Tolerance(1.0, 1.0).allows(difference, exact=True)
+    assert Tolerance(1.0, 1.0).allows(difference)
+
+
+def test_another_shape_or_dtype_never_passes():
+    tolerance = Tolerance(math.inf, 1.0)
+    assert not tolerance.allows(max_diff(torch.ones(2), torch.ones(3)))
+    assert not tolerance.allows(max_diff(torch.ones(2), torch.ones(2).double()))
+
+
+def test_a_coarse_model_makes_its_float32_values_coarse():
+    assert Tolerance.of(torch.float32, torch.float16) == Tolerance.of(torch.float16)
+    assert Tolerance.of(torch.float16, torch.float32) == Tolerance.of(torch.float16)
+    assert Tolerance.of(torch.float64).atol < Tolerance.of(torch.float32).atol
+    assert Tolerance.of(None) == Tolerance.of(torch.float32)
+
+
+def test_a_side_counts_what_is_no_number():
+    found = side_of(torch.tensor([[1.0, math.nan], [math.inf, -math.inf]]))
+    assert found == Side((2, 2), "float32", 1, 2)
+    assert side_of(torch.tensor(True)) == Side((), "bool")
+    assert side_of(torch.zeros(0, 3, dtype=torch.int64)) == Side((0, 3), "int64")
+    assert side_of(torch.tensor([1.0, math.nan]).to(torch.float8_e4m3fn)).nans == 1
+
+
+def test_a_complex_value_is_compared_with_pairs():
+    expected = torch.tensor([1 + 2j])
+    assert difference_of(expected, torch.tensor([[1.0, 2.5]])).abs == 0.5
+    assert difference_of(expected, expected).abs == 0
+    assert difference_of(torch.ones(2), None).abs == math.inf
+
+
+def row(**changes):
+    values = {
+        "name": "v", "node": "n", "op_type": "Add", "origin": "add", "layer": "body",
+        "line": "model.py:3", "expected": Side((2,), "float32"), "got": Side((2,), "float32"),
+        "error": Discrepancy(abs=0.5, scale=1.0), "verdict": "differs",
+    }  # fmt: skip
+    return Row(**(values | changes))
+
+
+def test_the_local_error_is_what_the_verdict_is_about():
+    assert row().said.abs == 0.5
+    assert row(local=Discrepancy(abs=0.25)).said.abs == 0.25
+
+
+def test_a_comparison_says_where_the_first_divergence_is():
+    found = Comparison((row(),), {}, (), 3, 1, first=row())
+    assert not found.ok
+    assert str(found) == (
+        "first divergence: Add n → v in body\n  differs by 0.5 (scale 1)\n"
+        "  stands for add at model.py:3"
+    )
+
+
+@pytest.mark.parametrize("changes", [{"differing": ("y",)}, {"captured": False}])
+def test_what_makes_a_comparison_fail(changes):
+    values = {"rows": (row(),), "outputs": {}, "differing": (), "nodes": 1, "unaligned": 0}
+    assert Comparison(**values).ok
+    assert not Comparison(**(values | changes)).ok
+
+
+def test_outputs_alone_may_differ():
+    found = Comparison((row(),), {}, ("y",), 1, 0)
+    assert str(found) == "1 values agree, 0 have no counterpart; but outputs differ: y"

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+import torch
+
+from torchferry.comparer.feeds import draw_feeds, model_feeds, program_feeds
+from torchferry.converter import convert
+from torchferry.errors import UsageError
+
+
+class Two(torch.nn.Module):
+    def forward(self, a, b, scale=2.0):
+        return a * scale + b
+
+
+@pytest.fixture
+def program():
+    return torch.export.export(Two(), (torch.rand(2),), {"b": torch.rand(2)})
+
+
+def test_arguments_may_be_given_by_position_or_name(program):
+    a, b = torch.ones(2), torch.zeros(2)
+    for args, kwargs in [((a, b), {}), ((a,), {"b": b}), ((), {"b": b, "a": a})]:
+        assert [t.tolist() for t in program_feeds(program, args, kwargs)] == [[1, 1], [0, 0]]
+        found = model_feeds(convert(program), args, kwargs)
+        assert {name: t.tolist() for name, t in found.items()} == {"a": [1, 1], "b": [0, 0]}
+
+
+def test_what_does_not_fit_is_refused(program):
+    with pytest.raises(UsageError, match="input a has shape"):
+        program_feeds(program, (torch.ones(3), torch.zeros(2)), {})
+    with pytest.raises(UsageError, match="no value for input b"):
+        model_feeds(convert(program), (torch.ones(2),), {})
+
+
+FOREIGN = """<ir_version: 10, opset_import: ["" : 20]>
+main (float[batch, 2] a, int64[batch, "past+2"] ids, bool[past] mask) => (float[batch, 2] y)
+{ y = Relu(a) }"""
+
+
+@pytest.fixture
+def foreign() -> ir.Model:
+    return ir.from_onnx_text(FOREIGN)
+
+
+def given():
+    return torch.ones(1, 2), torch.ones(1, 3, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+
+
+def test_inputs_of_a_foreign_file_are_found_by_name_or_in_order(foreign):
+    a, ids, mask = given()
+    assert model_feeds(foreign, (), {"mask": mask, "ids": ids, "a": a})["ids"] is ids
+    found = model_feeds(foreign, ([a], ids), {"other": mask})
+    assert (found["a"], found["ids"], found["mask"]) == (a, ids, mask)
+    assert list(model_feeds(foreign, (), {"a": a, "ids": ids, "mask": mask, "n": 3})) == [
+        "a", "ids", "mask",
+    ]  # fmt: skip
+
+
+def test_a_foreign_file_that_takes_something_else_is_refused(foreign):
+    with pytest.raises(UsageError, match=r"takes 3 inputs \(a, ids, mask\).*1 inputs \(x\)"):
+        model_feeds(foreign, (), {"x": torch.ones(1)})
+
+
+def test_drawn_inputs_fit_the_sizes(foreign):
+    found = draw_feeds(foreign)
+    assert {name: (t.dtype, tuple(t.shape)) for name, t in found.items()} == {
+        "a": (torch.float32, (2, 2)), "ids": (torch.int64, (2, 5)), "mask": (torch.bool, (3,)),
+    }  # fmt: skip
+    assert set(found["ids"].flatten().tolist()) <= {0, 1}
+    assert torch.equal(draw_feeds(foreign)["a"], found["a"])
+
+
+def test_an_input_without_a_shape_cannot_be_drawn(foreign):
+    foreign.graph.inputs[0].shape = None
+    with pytest.raises(UsageError, match="input a has no shape or type: give inputs"):
+        draw_feeds(foreign)
+
+
+def test_inputs_with_a_default_need_no_value(foreign):
+    value = foreign.graph.inputs[2]
+    value.const_value = ir.tensor([True], name="mask")
+    foreign.graph.register_initializer(value)
+    assert list(draw_feeds(foreign)) == ["a", "ids"]
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.ones(1, 3), torch.ones(1, 2).double(), torch.ones(2)], ids=str
+)
+def test_a_tensor_that_does_not_fit_the_file_is_refused(foreign, tensor):
+    _, ids, mask = given()
+    with pytest.raises(UsageError, match=r"input a .* is torch\.float32 .*given is"):
+        model_feeds(foreign, (), {"a": tensor, "ids": ids, "mask": mask})

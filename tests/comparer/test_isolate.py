@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import torch
+
+from torchferry.comparer import compare
+from torchferry.converter import convert
+from torchferry.dumper import read_dump
+from torchferry.errors import UsageError
+from torchferry.values.difference import max_diff
+
+
+def test_the_piece_shows_the_difference_alone(small, tmp_path):
+    node = small.spoil(small.node("Gemm", 1), 1)
+    path = tmp_path / "first.onnx"
+    found = compare(small.program, small.onnx, cut=path)
+    assert found.cut == path
+    assert found.suspects == (node,)
+    session = onnxruntime.InferenceSession(path)
+    dump = read_dump(tmp_path / "first.inputs.safetensors")
+    assert (
+        list(dump["inputs"]) == [value.name for value in session.get_inputs()] == ["layer_norm_1"]
+    )
+    got = session.run(None, {k: t.numpy() for k, t in dump["inputs"].items()})[0]
+    diff = max_diff(dump["expected"]["linear_1"], torch.from_numpy(got))
+    assert diff.abs == pytest.approx(found.first.local.abs, rel=1e-4)
+    assert diff.abs > 1e-3
+
+
+def test_the_name_of_the_file_must_end_in_onnx(small, tmp_path):
+    small.spoil(small.node("Gemm"), 1)
+    with pytest.raises(UsageError, match="give a file name that ends in"):
+        compare(small.program, small.onnx, cut=tmp_path / "first.pb")
+
+
+def test_nothing_is_written_when_all_agrees(small, tmp_path):
+    found = compare(small.program, small.onnx, cut=tmp_path / "first.onnx")
+    assert found.cut is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_small_differences_that_grow_are_told_apart():
+    class Steep(torch.nn.Module):
+        def forward(self, x):
+            return torch.tan(x * 1.0000001)
+
+    x = torch.full((4,), 1.5707)
+    program = torch.export.export(Steep(), (x,))
+    model = convert(program)
+    mul = next(node for node in model.graph if node.op_type == "Mul")
+    changed = ir.Value(name="c", const_value=ir.tensor(torch.tensor(1.000004).numpy()))
+    model.graph.register_initializer(changed)
+    mul.replace_input_with(1, changed)
+    found = compare(program, model)
+    assert found.first.op_type == "Tan"
+    assert any("it agrees: small differences before it grew here" in note for note in found.notes)

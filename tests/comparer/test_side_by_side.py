@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+import pytest
+import torch
+
+import torchferry
+from torchferry.comparer import compare
+from torchferry.converter import convert
+from torchferry.errors import UsageError
+
+
+def test_it_is_a_public_name():
+    assert torchferry.compare is compare
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize("level", ["none", "all"])
+def test_a_right_model_agrees(small, feed, level):
+    found = compare(small.module, small.onnx, small.args, feed=feed, level=level)
+    assert found.ok
+    assert str(found) == "10 values agree, 8 have no counterpart"  # of SiLU and argmax
+    assert found.nodes == len(small.onnx.graph)
+    assert set(found.outputs) == {"logits", "top"}
+    assert found.stages == found.suspects == found.notes == ()
+
+
+def test_eager_mode_is_a_reference_without_any_capture(small):
+    found = compare(small.module, small.onnx, small.args, against="eager")
+    assert found.ok
+    assert {row.origin for row in found.rows} >= {"blocks.0", "blocks.1.norm", "output:0"}
+    small.spoil(small.node("LayerNormalization", 1), 1)
+    found = compare(small.module, small.onnx, small.args, against="eager")
+    assert found.first.origin == "blocks.1.norm"
+    assert found.differing == ("logits",)
+
+
+# Four faults in one model ----------------------------------------------------------------------
+
+
+def weight(small):
+    return small.spoil(small.node("Gemm", 1), 1)
+
+
+def axis(small):
+    node = small.node("LayerNormalization", 1)
+    node.attributes["axis"] = ir.AttrInt64("axis", 0)
+    return str(node.name)
+
+
+def epsilon(small):
+    node = small.node("LayerNormalization", 0)
+    node.attributes["epsilon"] = ir.AttrFloat32("epsilon", 0.01)
+    return str(node.name)
+
+
+def half(small):
+    node = small.node("Mul", 1)
+    value = node.outputs[0]
+    users = list(value.uses())
+    down = ir.node("Cast", [value], {"to": ir.DataType.FLOAT16}, name="down")
+    up = ir.node("Cast", [down.outputs[0]], {"to": ir.DataType.FLOAT}, name="up")
+    for user, index in users:
+        user.replace_input_with(index, up.outputs[0])
+    small.onnx.graph.insert_after(node, [down, up])
+    up.outputs[0].name, value.name, down.outputs[0].name = value.name, "wide", "narrow"
+    for cast in (down, up):
+        cast.metadata_props.update(node.metadata_props)
+    return "down", "up"
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize("plant", [weight, axis, epsilon, half])
+def test_the_node_with_the_fault_is_named(small, plant, feed):
+    planted = plant(small)
+    found = compare(small.program, small.onnx, feed=feed)
+    assert not found.ok
+    assert found.suspects == (planted if isinstance(planted, tuple) else (planted,))
+    assert found.first.verdict in ("differs", "failed")
+
+
+def test_a_fault_is_named_between_two_onnx_models_too(small):
+    before = convert(small.program)
+    node = weight(small)
+    found = compare(before, small.onnx, {"x": small.args[0]})
+    assert found.suspects == (node,)
+    assert found.unaligned == 0
+    assert compare(before, convert(small.program)).ok
+
+
+# What else can be told -------------------------------------------------------------------------
+
+
+def test_tolerances_may_be_given(small):
+    weight(small)
+    assert compare(small.program, small.onnx, atol=1.0, rtol=1.0).ok
+    assert not compare(small.program, convert(small.program), atol=0.0, rtol=0.0).ok
+    with pytest.raises(UsageError, match="tolerances are 0 or more, not atol=-1"):
+        compare(small.program, small.onnx, atol=-1)
+    with pytest.raises(UsageError, match="tolerances are 0 or more"):
+        compare(small.program, small.onnx, rtol=math.nan)
+
+
+def test_nan_on_one_side_is_counted(small):
+    node = small.node("Gemm", 0)
+    small.spoil(node, 1, factor=math.nan)
+    first = compare(small.program, small.onnx).first
+    assert first.name == "linear"
+    assert (first.expected.nans, first.got.nans) == (0, 18)
+    assert first.error.dnan == 18
+
+
+def test_the_capture_is_compared_with_eager_mode(small):
+    with torch.no_grad():
+        small.module.head.bias.add_(1)
+    model = convert(small.program)  # of the new weights, which the program shares
+    module = type(small.module)().eval()
+    program = torchferry.to_onnx(small.module, small.args)
+    program.program, program.model = small.program, model
+    found = compare(module, program, small.args)
+    assert not found.ok
+    assert not found.captured
+    assert found.first is None
+    assert "the capture is wrong" in found.notes[0]
+
+
+def test_steps_are_told(small):
+    told = []
+    compare(small.program, small.onnx, progress=told.append)
+    assert told == ["prepare", "run side by side", "explain"]
+
+
+def test_stages_are_bisected_on_request(small):
+    weight(small)
+    found = compare(small.program, small.onnx, bisect=True)
+    assert [stage.ok for stage in found.stages] == [True] * 3 + [False] * 4
+
+
+def test_a_model_of_16_bits_is_compared_as_coarsely_as_it_computes():
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64)).half().eval()
+    x = torch.randn(4, 64).half()
+    program = torch.export.export(module, (x,))
+    found = compare(program, convert(program), feed="torch")
+    assert found.ok
+    assert found.tolerance.atol > 1e-3

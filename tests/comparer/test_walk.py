@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+import torch
+
+from torchferry.comparer import walk as walks
+from torchferry.comparer.comparison import Tolerance
+from torchferry.comparer.piece import Runner
+from torchferry.comparer.setting import set_up
+from torchferry.comparer.walk import Walk
+from torchferry.converter import convert
+from torchferry.errors import UsageError
+
+
+def allows(expected, difference):
+    return Tolerance.of(torch.float32).allows(difference, exact=not expected.is_floating_point())
+
+
+def walked(small, feed="own"):
+    setting = set_up(small.program, small.onnx, None, against="program", runner=Runner())
+    walk = Walk(setting, feed, allows)
+    walk.run()
+    return walk
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize("nodes", [1, 4, 128])
+def test_all_values_of_a_right_model_agree(small, monkeypatch, feed, nodes):
+    monkeypatch.setattr(walks, "_NODES", nodes)
+    rows = walked(small, feed).rows
+    assert len(rows) == 10
+    assert {row.verdict for row in rows} == {"ok"}
+    assert all((row.local is None) == (feed == "own") for row in rows)
+    layers = {row.name: row.layer for row in rows}
+    assert layers["silu_1"] == "blocks.1.act"
+    assert layers["logits"] == "head"
+
+
+def test_a_window_ends_when_it_holds_enough(small, monkeypatch):
+    monkeypatch.setattr(walks, "_WINDOW", 1)
+    calls = []
+    run = walks.Windows.run
+
+    def counted(self, nodes, *rest):
+        calls.append(nodes)
+        return run(self, nodes, *rest)
+
+    monkeypatch.setattr(walks.Windows, "run", counted)
+    assert {row.verdict for row in walked(small).rows} == {"ok"}
+    # What has no counterpart, as Sigmoid, goes with what follows.
+    assert 10 <= len(calls) < len(small.onnx.graph)
+    assert [node for nodes in calls for node in nodes] == list(small.onnx.graph)
+
+
+def test_with_own_inputs_what_follows_a_fault_differs_too(small):
+    small.spoil(small.node("Gemm"), 1)
+    found = walked(small).comparison()
+    verdicts = {row.name: row.verdict for row in found.rows}
+    assert verdicts["layer_norm"] == "ok"
+    assert verdicts["linear"] == verdicts["add"] == verdicts["add_1"] == "differs"
+    assert found.first.name == "linear"
+
+
+def test_with_the_references_inputs_only_the_fault_differs(small):
+    small.spoil(small.node("Gemm"), 1)
+    found = walked(small, "torch").comparison()
+    assert [row.name for row in found.rows if row.verdict == "differs"] == ["linear"]
+    assert found.first.name == "linear"
+    assert found.first.local.abs == pytest.approx(found.first.error.abs, rel=1e-3)
+    later = next(row for row in found.rows if row.name == "add")
+    assert later.error.abs > 1e-3 > later.local.abs
+
+
+def test_another_shape_is_a_difference_and_says_so(small):
+    class Joined(torch.nn.Module):
+        def forward(self, x):
+            return torch.cat([x, x], 0).exp()
+
+    program = torch.export.export(Joined(), (torch.rand(2, 3),))
+    small.program, small.onnx = program, convert(program)
+    small.node("Concat").attributes["axis"] = ir.AttrInt64("axis", 1)
+    found = walked(small).comparison()
+    assert found.first.name == "cat"
+    assert found.first.error.reason == "the value: expected shape (4, 3), got (2, 6)"
+    rows = {row.name: row.verdict for row in walked(small, "torch").rows}
+    assert rows == {"cat": "differs", "output": "ok"}
+
+
+def fail(small):
+    """Give a node an attribute that onnxruntime refuses; its name."""
+    node = small.node("LayerNormalization", 1)
+    node.attributes["axis"] = ir.AttrInt64("axis", 7)
+    return node
+
+
+def test_a_node_that_fails_is_the_first_and_what_follows_is_not_computed(small):
+    node = fail(small)
+    found = walked(small).comparison()
+    assert (found.first.name, found.first.verdict) == ("layer_norm_1", "failed")
+    assert found.first.note.startswith("onnxruntime: ")
+    assert found.first.got is None
+    later = next(row for row in found.rows if row.name == "logits")
+    assert later.verdict == "failed"
+    assert later.note.startswith(f"LayerNormalization {node.name} before it failed: ")
+    assert found.notes[0].startswith(f"LayerNormalization {node.name}: onnxruntime: ")
+
+
+def test_what_follows_a_failing_node_is_compared_on_reference_values(small):
+    fail(small)
+    rows = {row.name: row.verdict for row in walked(small, "torch").rows}
+    assert rows.pop("layer_norm_1") == "failed"
+    assert set(rows.values()) == {"ok"}
+
+
+@pytest.mark.parametrize(("feed", "last"), [("own", "random"), ("torch", "ok")])
+def test_random_values_are_called_random(small, feed, last):
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.rand_like(x), x * 2
+
+    program = torch.export.export(Noisy(), (torch.rand(50),))
+    small.program, small.onnx = program, convert(program)
+    walk = walked(small, feed)
+    rows = {row.name: row for row in walk.rows}
+    assert rows["rand_like"].verdict == "random"
+    assert rows["rand_like"].note
+    assert rows["output_0"].verdict == last
+    assert rows["output_1"].verdict == "ok"
+    found = walk.comparison()
+    assert found.first is None
+    far = {row.name: row.error for row in found.rows if row.name.startswith("output")}
+    assert far["output_0"].abs > 0.01
+    assert walk.differing(far) == ()
+
+
+def test_an_unknown_feed_is_refused(small):
+    with pytest.raises(UsageError, match="unknown feed 'eager': choose own or torch"):
+        walked(small, "eager")
+
+
+def test_a_model_without_counterparts_is_refused(small):
+    other = convert(small.program)
+    for value in (value for node in other.graph for value in node.outputs):
+        value.name = f"{value.name}_other"
+    other.graph.outputs.pop()
+    setting = set_up(other, small.onnx, None, against="program", runner=Runner())
+    walk = Walk(setting, "own", allows)
+    walk.run()
+    with pytest.raises(UsageError, match="no value of the ONNX model could be aligned"):
+        walk.comparison()

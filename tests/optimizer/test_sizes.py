@@ -1,0 +1,58 @@
+import onnx_ir as ir
+import pytest
+from rewriting import parse
+
+from torchferry.dims import Dim, maximum
+from torchferry.optimizer.sizes import contents
+
+A, B = Dim.of("a"), Dim.of("b")
+HEAD = (
+    "g (float[a,b,4] x, int64[2] w) => (int64[m] y) { s = Shape(x) i = Constant<value_ints=[1]>() "
+)
+FOUR = "f = Constant<value_ints=[4]>() "
+
+
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [
+        ("y = Identity(s)", (A, B, 4)),
+        ("y = Shape<start=1, end=-1>(x)", (B,)),
+        ("y = Size(x)", (4 * A * B,)),
+        ("y = Gather(s, i)", (B,)),
+        ("e = Constant<value_ints=[2]>() y = Slice(s, i, e)", (B,)),
+        ("g0 = Gather(s, i) y = Concat<axis=0>(g0, i, g0)", (B, 1, B)),
+        ("y = Cast<to=6>(s)", (A, B, 4)),
+        ("g0 = Gather(s, i) t = Sub(g0, g0) y = Add(t, f)", (4,)),
+        ("g0 = Gather(s, i) t = Mul(g0, f) y = Div(t, f)", (B,)),
+        ("g0 = Gather(s, i) t = Mul(g0, f) y = Mod(t, f)", (0,)),
+        ("g0 = Gather(s, i) y = Max(g0, f)", (maximum(B, 4),)),
+        ("y = ReduceProd(s)", (4 * A * B,)),
+        ("z = ConstantOfShape<value=int64[1] {7}>(f) y = Add(z, i)", (8, 8, 8, 8)),
+        ("y = Add(w, i)", None),
+        ("g0 = Gather(s, i) h = Sub(g0, f) y = Div(h, f)", None),  # it may be negative
+        ("t = Constant<value_ints=[2]>() y = Slice(s, i, f, i, t)", None),
+        ("z = Constant<value_ints=[0]>() y = Div(s, z)", None),
+        ("y = Mul(s, w)", None),
+    ],
+)
+def test_what_is_in_vectors_of_sizes(body, known):
+    model = parse(HEAD + FOUR + body + "}")
+    assert contents(model.graph.outputs[0]) == known
+    assert contents(model.graph.outputs[0]) == known  # remembered
+
+
+def test_only_small_integers():
+    floats = ir.val("c", ir.DataType.FLOAT, [1], const_value=ir.tensor([1.0]))
+    assert contents(floats) is None
+    assert contents(None) is None
+    model = parse("g (float[a] x) => (int64[1,2] y) { c = Constant<value_ints=[1,2]>() "
+                  "z = Constant<value_ints=[0]>() y = Unsqueeze(c, z) }")  # fmt: skip
+    assert contents(model.graph.outputs[0]) is None
+
+
+def test_long_chains_are_no_trouble():
+    body = "".join(f"t{n + 1} = Add(t{n}, i) " for n in range(200))
+    model = parse(HEAD + "t0 = Gather(s, i) " + body + "y = Identity(t200) }")
+    for node in model.graph:
+        contents(node.outputs[0])
+    assert contents(model.graph.outputs[0]) == (B + 200,)
