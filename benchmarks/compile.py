@@ -27,8 +27,9 @@ import torch
 from record import machine, markdown, save
 
 from torchferry.compiler import onnx_custom_backend
-from torchferry.optimizer.options import PATTERNS, OptimizationOptions
+from torchferry.optimizer import OptimizationOptions
 
+PATTERNS = ("default", "default+onnxruntime", "default+onnxruntime+experimental")
 QUESTION = 'How fast is torch.compile(backend="torchferry") beside eager and inductor?'
 WINDOW = 0.05  # seconds that a variant is called for in each round
 OVERHEAD = 1.5  # times eager's call of the smallest MLP

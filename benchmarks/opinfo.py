@@ -125,7 +125,9 @@ def warm_up() -> None:
     torchlib.borrowed(torch.ops.aten.add.Tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(torch.nn.Identity(), (torch.ones(1),), dynamo=True, verbose=False)
+        program = torch.export.export(torch.nn.Identity(), (torch.ones(1),))
+        translate(program, 20)
+        by_torch(program, 20)
 
 
 def full_name(op: Any) -> str:

@@ -24,9 +24,10 @@ from transformers import LlamaConfig, LlamaModel
 
 import torchferry as tf
 from torchferry.compiler import onnx_custom_backend
-from torchferry.optimizer.options import PATTERNS, OptimizationOptions
+from torchferry.optimizer import OptimizationOptions
 
 Row = dict[str, Any]
+PATTERNS = ("default", "default+onnxruntime", "default+onnxruntime+experimental")
 COLUMNS = ("optimum", "processor", "avg_time", "warmup", "N", "n_custom_ops", "speedup")
 
 # hidden and intermediate size, heads, vocabulary, batch, sequence

@@ -57,3 +57,18 @@ def test_a_write_through_a_view(view):
         return y
 
     check(function, *X)
+
+
+def test_a_write_to_an_input_survives_the_second_round():
+    """The first round makes it functional and adds two outputs; the second decomposes that."""
+
+    def forward(x, scale, mean, var):
+        out = torch.ops.aten._batch_norm_with_update(x, scale, scale, mean, var, 0.1, 1e-5)
+        return out[0]
+
+    inputs = torch.randn(2, 3, 4), torch.rand(3), torch.zeros(3), torch.ones(3)
+    program = functional(export(forward, inputs), lambda target: "batch_norm" not in str(target))
+    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
+    assert kinds == ["USER_INPUT_MUTATION", "USER_INPUT_MUTATION", "USER_OUTPUT"]
+    (got,) = program.module()(*(t.clone() for t in inputs))
+    torch.testing.assert_close(got, forward(*inputs))

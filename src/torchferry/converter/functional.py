@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument
+from torch.export.graph_signature import ConstantArgument, OutputKind
 from torch.utils import _pytree as pytree
 
 from torchferry.converter.torchlib import borrowed
@@ -120,7 +120,8 @@ def _flat(program: ExportedProgram) -> Iterator[None]:
     output.args = (tuple(a for a, keep in zip(before[0][0], kept, strict=True) if keep),)
     specs[:] = [spec for spec, keep in zip(before[1], kept, strict=True) if keep]
     root.in_spec = pytree.tree_structure((inputs, {}))
-    root.out_spec = pytree.tree_structure([0] * sum(kept))
+    returned = [s.kind is OutputKind.USER_OUTPUT for s in specs]  # writes to inputs are not
+    root.out_spec = pytree.tree_structure([0] * sum(returned))
     root.forward_arg_names = None
     program.example_inputs = (inputs, {})
     program._guards_code = []  # they speak of the nested arguments
