@@ -23,9 +23,18 @@ class Own(Rule):
 def test_sets():
     default = names("default")
     assert {"Fold", "Cast", "MergeEqual"} <= default
-    assert names("default+onnxruntime") - default >= {"onnxscript"}
+    assert names("default+onnxruntime") - default >= {"Attention", "RmsNorm", "Rotary"}
     assert names(None) == names("") == names([]) == set()
     assert default == {name for name, group in known_rules().items() if group == "default"}
+
+
+def test_what_does_not_pay_on_a_processor_is_left_out():
+    everywhere, cpu, cuda = (
+        names("onnxruntime", processor=where) for where in ("CPU,CUDA", "CPU", "CUDA")
+    )
+    assert "onnxscript" in cuda - cpu
+    assert "Attention" in cpu - cuda
+    assert everywhere == cpu & cuda
 
 
 def test_rules_are_taken_out_and_put_in():

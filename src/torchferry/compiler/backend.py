@@ -83,9 +83,10 @@ def _settings(
         options = OptimizationOptions(**{k: options[k] for k in options.keys() & rewrites})
     opset = own.pop("target_opset")
     optimize = own.pop("optimize")
+    patterns = f"default+onnxruntime{'' if opset is None else '-RaiseOpset'}"
     return Settings(
         opset=check_opset(_OPSET if opset is None else opset),
-        options=(options or OptimizationOptions()) if optimize else None,
+        options=(options or OptimizationOptions(patterns)) if optimize else None,
         **own,
     )
 

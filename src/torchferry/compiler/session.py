@@ -27,6 +27,8 @@ _ERRORS = (
 # The ways onnxruntime names the node it blames.
 _NODE = re.compile(r"name:? ?'([^']+)'|in node \(([^)]+)\)", re.IGNORECASE)
 _INLINE = 1024  # bytes; onnxruntime's shape inference reads small constants in the model
+# Of onnxruntime's own: the kernel it fuses into is slower on a CPU than what it replaces.
+_SLOWER = ["SkipLayerNormFusion"]
 _QUIET = 4  # onnxruntime's log level: errors come back as exceptions
 
 
@@ -65,7 +67,10 @@ class TensorSession:
         self.proto = _proto_without(model, large)
         try:
             self.session = onnxruntime.InferenceSession(
-                self.proto.SerializeToString(), options, providers=list(providers)
+                self.proto.SerializeToString(),
+                options,
+                providers=list(providers),
+                disabled_optimizers=_SLOWER if device.type == "cpu" else [],
             )
         except _ERRORS as error:
             named = _NODE.search(str(error))

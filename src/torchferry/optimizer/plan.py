@@ -20,6 +20,15 @@ from torchferry.optimizer.lift import lift_constants
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Rule
 from torchferry.optimizer.rules import cast, identity, join, reshape, scalar, transpose
+from torchferry.optimizer.rules.onnxruntime import (
+    attention,
+    gelu,
+    norm,
+    rotary,
+    sequence,
+    skip_norm,
+)
+from torchferry.optimizer.rules.onnxruntime.opset import raise_opset
 from torchferry.optimizer.tally import StageCount, Tally
 
 __all__ = ["SETS", "STAGES", "Stage", "known_rules", "plan_of", "rule_named", "run_plan"]
@@ -37,6 +46,7 @@ class Stage:
         rules: in the order they are tried.
         act: is called with the model instead; returns how much it changed.
         once: it is not run again when a later stage changed something.
+        processors: where an action pays; rules say so themselves.
     """
 
     name: str
@@ -44,6 +54,7 @@ class Stage:
     rules: tuple[Rule, ...] = ()
     act: Callable[[ir.Model], int] | None = None
     once: bool = False
+    processors: frozenset[str] = frozenset({"CPU", "CUDA"})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,11 +67,17 @@ CLEAN: tuple[Rule, ...] = (
     *join.RULES, *scalar.RULES,
 )  # fmt: skip
 
+FUSE: tuple[Rule, ...] = (
+    *sequence.RULES, *gelu.RULES, *norm.RULES, *rotary.RULES, *attention.RULES, *skip_norm.RULES,
+)  # fmt: skip
+
 STAGES: tuple[Stage, ...] = (
     Stage("LiftConstants", "default", act=lift_constants, once=True),
     Stage("clean", "default", CLEAN),
     Stage("MergeEqual", "default", act=merge_equal),
-    Stage("onnxscript", "onnxruntime", act=fuse, once=True),
+    Stage("RaiseOpset", "onnxruntime", act=raise_opset, once=True),
+    Stage("fuse", "onnxruntime", FUSE),
+    Stage("onnxscript", "onnxruntime", act=fuse, once=True, processors=frozenset({"CUDA"})),
 )
 """Every stage, in order. The stages are run again until none of them changes anything."""
 
@@ -80,11 +97,13 @@ def rule_named(name: str) -> str:
         name: the same, or with ``Pattern`` behind it.
 
     Raises:
-        UsageError: there is no such rule; names the nearest.
+        UsageError: there is no such rule; names the nearest. Or it has no pattern.
     """
     (found, *others) = _named(name, known_rules())
     if others or name in SETS:
         raise UsageError(f"{name} is a set of rules: name one of them")
+    if any(stage.act is not None and stage.name == found for stage in STAGES):
+        raise UsageError(f"{name} has no pattern: it looks at the model as a whole")
     return found
 
 
@@ -119,7 +138,8 @@ def plan_of(
             for rule in stage.rules
             if rule.name in names and where <= rule.processors
         )
-        if rules or (stage.act is not None and stage.name in names):
+        acts = stage.act is not None and stage.name in names and where <= stage.processors
+        if rules or acts:
             chosen.append(replace(stage, rules=rules))
     return tuple(chosen)
 
@@ -209,6 +229,8 @@ def _run_stage(model: ir.Model, stage: Stage, tally: Tally, verify: Verifier | N
         if done:
             tally.applied[stage.name] += done
             remove_dead(model)
+            if verify is not None:
+                verify(stage.name, ())
     nodes = sum(1 for _ in all_nodes(model))
     tally.stages.append(StageCount(stage.name, nodes, done, time.perf_counter() - start))
     return done > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import onnx_ir as ir
 from torchferry.dims import Size
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import (
+    attribute,
     axes_of,
     ints,
     is_constant,
@@ -111,6 +113,33 @@ def _written(wanted: Sequence[Size], have: Sequence[Size]) -> list[int]:
     return found
 
 
+class ReshapeRest(Rule):
+    """Reshape(x, [0, …, -1])  →  Reshape(x, [0, …, n]), when n follows from the shape of x
+
+    What is left for -1 is found by a division, which a copied size of 0 makes impossible.
+    """
+
+    def pattern(self, p: Ops, x: Var, target: Var) -> Any:
+        return p.Reshape(x, target, name="node")
+
+    def check(self, x: ir.Value, target: ir.Value, node: ir.Node) -> None:
+        require(not attribute(node, "allowzero", 0), "a 0 is a size of 0")
+        self._target(x, target)
+
+    def rewrite(self, b: Block, x: ir.Value, target: ir.Value) -> Any:
+        return b.Reshape(x, self._target(x, target))
+
+    def _target(self, x: ir.Value, target: ir.Value) -> list[int]:
+        wanted, have = ints(target), shape(x)
+        require(0 in wanted and -1 in wanted, "no size is copied, or none is left open")
+        left = [s for axis, s in enumerate(have) if axis >= len(wanted) or wanted[axis] != 0]
+        rest = math.prod(left)
+        part = math.prod(item for item in wanted if item > 0)
+        known = isinstance(rest, int) and rest > 0 and rest % part == 0
+        require(known, "what is left is not known")
+        return [int(str(rest)) // part if item == -1 else item for item in wanted]
+
+
 class UnsqueezeUnsqueeze(Rule):
     """Unsqueeze(Unsqueeze(x, i), j)  →  Unsqueeze(x, both)"""
 
@@ -173,6 +202,6 @@ class ExpandBroadcast(Rule):
 
 
 RULES: tuple[Rule, ...] = (
-    ReshapeReshape(), SqueezeReshape(), ReshapeConstant(), UnsqueezeUnsqueeze(),
+    ReshapeReshape(), SqueezeReshape(), ReshapeConstant(), ReshapeRest(), UnsqueezeUnsqueeze(),
     SqueezeUnsqueeze(), ExpandBroadcast(),
 )  # fmt: skip

@@ -1,0 +1,58 @@
+"""Raise the opset, so that newer operators can be used."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from torchferry.optimizer.place import all_nodes
+
+__all__ = ["raise_opset"]
+
+_WANTED = 23
+_IR_VERSION = 11
+_CHANGED = frozenset(
+    {"DFT", "DequantizeLinear", "GridSample", "GroupNormalization", "QuantizeLinear"}
+)
+"""Operators that mean something else, or ask for more, in the newer opset."""
+_LOWEST = 18
+
+
+def raise_opset(model: ir.Model, wanted: int = _WANTED) -> int:
+    """Say that a model is of a newer opset where all its operators mean the same in it.
+
+    From opset 18 to 23 operators got more types and more attributes with defaults; the few that
+    changed, and reductions with axes as attributes, are looked for. Functions of the model count.
+
+    Args:
+        model: is changed in place; one of opset 17 or less is not.
+        wanted: the opset, 23 for Attention, RotaryEmbedding and RMSNormalization.
+
+    Returns:
+        1 if it was raised, else 0.
+    """
+    known = [model.opset_imports, *(f.opset_imports for f in model.functions.values())]
+    versions = {imports[""] for imports in known if "" in imports}
+    if not versions or min(versions) < _LOWEST or max(versions) >= wanted:
+        return 0
+    if any(_changes(node, wanted) for node in all_nodes(model)):
+        return 0
+    for imports in known:
+        if "" in imports:
+            imports[""] = wanted
+    model.ir_version = max(model.ir_version or 0, _IR_VERSION)
+    return 1
+
+
+def _changes(node: ir.Node, wanted: int) -> bool:
+    """Whether a node would be invalid or another computation."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type in _CHANGED:
+        return True
+    try:
+        schema = onnx.defs.get_schema(node.op_type, wanted, "")
+    except onnx.defs.SchemaError:
+        return node.op_type not in ("SimplifiedLayerNormalization",)
+    inputs = len(node.inputs) <= schema.max_input
+    return not inputs or any(name not in schema.attributes for name in node.attributes)

@@ -1,0 +1,216 @@
+"""Attention in every spelling becomes one node; what would change numbers stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rewriting import feeds_for, keeps, parse, run, same_numbers
+
+from torchferry.optimizer.driver import apply_rules
+from torchferry.optimizer.rules.onnxruntime.attention import RULES
+from torchferry.optimizer.tally import Tally
+
+SIZES = ({}, {"a": 1, "b": 1, "t": 1}, {"a": 3, "b": 1, "t": 5})
+"""The kernel refuses an empty batch, which has no numbers to be wrong about."""
+CONSTANTS = """
+    s = Constant<value_float=0.35>() low = Constant<value_float=-3.4e38>()
+    inf = Constant<value_float=-inf>() zero = Constant<value_float=0.0>()
+    minus = Constant<value_float=-0.35>() least = Constant<value_float=-3.4028235e38>()
+    few = Constant<value_float=-10.0>()
+    r = Constant<value_float=0.6>() d = Constant<value_float=2.8>()
+"""
+PRODUCT = "kt = Transpose<perm=[0,1,3,2]>(k) x0 = MatMul(q, kt) x = Mul(x0, s) "
+FINITE = "m0 = Where(m, zero, low) w = Add(x, m0) "
+END = "p = Softmax<axis=-1>(w) y = MatMul(p, v)"
+CLEARED = "p0 = Softmax<axis=-1>(w) n = IsNaN(p0) p = Where(n, zero, p0) y = MatMul(p, v)"
+
+
+def graph(body: str, mask: str = "bool[a,1,b,t]", heads: int = 4, kv: str = "a,4,t,8") -> str:
+    inputs = f"float[a,{heads},b,8] q, float[{kv}] k, float[{kv}] v, {mask} m"
+    return f"g ({inputs}) => (float[a,{heads},b,8] y) {{ {CONSTANTS} {body} }}"
+
+
+def fused(text: str, opset: int = 23, sizes=SIZES):
+    after = parse(text, opset)
+    assert apply_rules(after, RULES, Tally()) > 0
+    same_numbers(parse(text, opset), after, sizes)
+    assert apply_rules(after, RULES, Tally()) == 0
+    assert not [n for n in after.graph if n.op_type in ("Softmax", "MatMul", "IsNaN")]
+    (found,) = [n for n in after.graph if n.op_type == "Attention"]
+    return found
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize(
+    "product",
+    [
+        PRODUCT,
+        "kt = Transpose<perm=[0,1,3,2]>(k) qs = Mul(s, q) x = MatMul(qs, kt) ",
+        "kt = Transpose<perm=[0,1,3,2]>(k) qs = Mul(q, r) ks = Mul(kt, r) x = MatMul(qs, ks) ",
+        "ks = Mul(k, s) kt = Transpose<perm=[0,1,3,2]>(ks) x = MatMul(q, kt) ",
+        "kt = Transpose<perm=[0,1,3,2]>(k) x0 = MatMul(q, kt) x = Div(x0, d) ",
+    ],
+)
+def test_the_scale_may_stand_anywhere(product, opset):
+    found = fused(graph(product + FINITE + END), opset)
+    assert found.attributes["scale"].value == pytest.approx(0.36, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("body", "mask"),
+    [
+        (FINITE, "bool[a,4,b,t]"),
+        (FINITE.replace("x, m0", "m0, x"), "bool[b,t]"),
+        (FINITE, "bool[a,1,1,t]"),
+        ("w = Where(m, x, low) ", "bool[a,1,b,t]"),
+        ("w = Where(m, x, low) ", "bool[1,1,b,t]"),
+        ("w = Where(m, x, least) ", "bool[a,1,b,t]"),
+        (FINITE.replace("low", "least"), "bool[a,1,b,t]"),
+        ("w = Where(m, x, low) ", "bool[a,1,1,t]"),
+    ],
+)
+def test_masks(body, mask):
+    """Drawn at random, with rows that are masked as a whole among them."""
+    fused(graph(PRODUCT + body + END, mask))
+
+
+def test_rows_masked_by_infinity_keep_what_is_put_for_them():
+    hidden = PRODUCT + "w = Where(m, x, inf) p = Softmax<axis=-1>(w) u = MatMul(p, v) "
+    seen = "c = Cast<to=1>(m) o = Constant<value_ints=[-1]>() n = ReduceSum(c, o) "
+    fused(graph(hidden + seen + "some = Greater(n, zero) y = Where(some, u, zero)"))
+
+
+def test_rows_that_another_mask_puts_aside_stay():
+    hidden = PRODUCT + "w = Where(m, x, inf) p = Softmax<axis=-1>(w) u = MatMul(p, v) "
+    seen = "c = Cast<to=1>(x) o = Constant<value_ints=[-1]>() n = ReduceSum(c, o) "
+    text = graph(hidden + seen + "some = Greater(n, zero) y = Where(some, u, zero)")
+    keeps(RULES, text, "masked as a whole", opset=23)
+
+
+def test_no_mask():
+    assert len(fused(graph(PRODUCT + END.replace("(w)", "(x)"))).inputs) == 3
+
+
+@pytest.mark.parametrize("masked", [FINITE, FINITE.replace("low", "inf"), "w = Where(m, x, inf) "])
+def test_cleared_nan(masked):
+    fused(graph(PRODUCT + masked + CLEARED))
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1.0])
+def test_a_mask_from_outside_whose_nan_are_cleared(hidden):
+    text = graph(PRODUCT + "w = Add(x, m) " + CLEARED, "float[a,1,b,t]")
+    fused(text)
+    before, after = parse(text, 23), parse(text, 23)
+    apply_rules(after, RULES, Tally())
+    feeds = feeds_for(before, {"a": 2, "b": 3, "t": 4})
+    feeds["m"][0, 0, 0] = hidden
+    feeds["m"][1, 0, 2, 1:] = hidden
+    np.testing.assert_allclose(run(after, feeds)[0], run(before, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("grouped", [1, 2])
+def test_repeated_heads_are_not_repeated(grouped):
+    def repeat(x):
+        return f"{x}1 = Unsqueeze({x}, two) {x}2 = Expand({x}1, by) {x}3 = Reshape({x}2, to) "
+
+    body = (
+        "two = Constant<value_ints=[2]>() "
+        f"by = Constant<value_ints=[1,1,{4 // grouped},1,1]>() "
+        "head = Constant<value_ints=[0,4,-1,8]>() to = Identity(head) "
+    )
+    text = graph(
+        body + repeat("k") + repeat("v")
+        + "kt = Transpose<perm=[0,1,3,2]>(k3) x0 = MatMul(q, kt) x = Mul(x0, s) "
+        + "w = Where(m, x, low) p = Softmax<axis=-1>(w) y = MatMul(p, v3)",
+        kv=f"a,{grouped},t,8",
+    )  # fmt: skip
+    declared = text.replace("=> (", "=> (", 1)
+    model = parse(declared, 23)
+    for node in model.graph:  # the sizes that a converter would have written
+        if node.op_type == "Reshape":
+            node.outputs[0].shape = type(model.graph.inputs[0].shape)(["a", 4, "t", 8])
+    assert apply_rules(model, RULES, Tally()) == 1
+    same_numbers(parse(declared, 23), model, SIZES)
+    (found,) = [n for n in model.graph if n.op_type == "Attention"]
+    assert [found.inputs[i].name for i in (1, 2)] == ["k", "v"]
+
+
+def test_a_key_that_is_transposed_together_with_its_heads():
+    body = "kt = Transpose<perm=[0,2,3,1]>(k) x0 = MatMul(q, kt) x = Mul(x0, s) "
+    values = "vt = Transpose<perm=[0,2,1,3]>(v) p = Softmax<axis=-1>(x) y = MatMul(p, vt)"
+    fused(graph(body + values, kv="a,t,4,8"))
+
+
+def test_key_transposed_as_torch_writes_it():
+    body = (
+        "l = Shape<start=2, end=3>(k) a0 = Shape<start=0, end=1>(k) "
+        "minus1 = Constant<value_ints=[-1]>() e = Constant<value_ints=[8]>() "
+        "n = Constant<value_ints=[4]>() flat = Concat<axis=0>(minus1, l, e) "
+        "k1 = Reshape(k, flat) k2 = Transpose<perm=[0,2,1]>(k1) to = Concat<axis=0>(a0, n, e, l) "
+        "kt = Reshape(k2, to) x0 = MatMul(q, kt) x = Mul(x0, s) "
+        "p = Softmax<axis=-1>(x) y = MatMul(p, v)"
+    )
+    text = graph(body)
+    fused(text, sizes=({}, {"a": 1, "b": 1, "t": 1}, {"a": 3, "b": 1, "t": 5}))
+
+
+CACHE = """g (float[a,4,b,8] q, float[a,2,b,8] k0, float[a,2,b,8] v0, float[a,2,p,8] pk,
+     float[a,2,p,8] pv, float[a,1,b,t] m)
+  => (float[a,4,b,8] y, float[a,2,t,8] k, float[a,2,t,8] v) {
+  k = Concat<axis=2>(pk, k0) v = Concat<axis=-2>(pv, v0)
+  y = Attention<scale=0.3>(q, k, v, m) }"""
+
+
+def test_the_cache_is_made_by_attention():
+    after = parse(CACHE, 23)
+    assert apply_rules(after, RULES, Tally()) == 1
+    assert [n.op_type for n in after.graph] == ["Attention"]
+    sizes = (
+        {"a": 2, "b": 1, "p": 3, "t": 4}, {"a": 1, "b": 3, "p": 0, "t": 3},
+        {"a": 3, "b": 2, "p": 5, "t": 7},
+    )  # fmt: skip
+    same_numbers(parse(CACHE, 23), after, sizes)
+
+
+@pytest.mark.parametrize(
+    ("body", "mask", "reason"),
+    [
+        (PRODUCT + "w = Where(m, x, few) " + END, "bool[a,1,b,t]", "hidden scores count"),
+        (PRODUCT + "w = Where(m, x, inf) " + END, "bool[a,1,b,t]", "masked as a whole"),
+        (PRODUCT + FINITE.replace("low", "inf") + END, "bool[a,1,b,t]", "masked as a whole"),
+        (PRODUCT + "w = Add(x, m) " + END, "float[a,1,b,t]", "masked as a whole"),
+        (PRODUCT + "w = Add(x, m) " + END, "float[4,b,t]", "two or four axes"),
+        ("x = MatMul(q, k) w = Add(x, m) " + END, "float[b,t]", "not transposed"),
+        (PRODUCT.replace("s)", "minus)") + FINITE + END, "bool[b,t]", "not positive"),
+        ("w = Add(m, m) " + END, "float[a,4,b,t]", "which term"),
+    ],
+)
+def test_what_would_be_something_else_stays(body, mask, reason):
+    text = graph(body, mask)
+    if "(q, k)" in body:
+        text = text.replace("float[a,4,t,8] k", "float[a,4,8,t] k")
+    keeps(RULES, text, reason, opset=23)
+
+
+def test_weights_that_are_asked_for_stay():
+    text = graph(PRODUCT + "w = Add(x, m) " + END, "float[b,t]")
+    text = text.replace("float[a,4,b,8] y)", "float[a,4,b,8] y, float[a,4,b,t] p)")
+    keeps(RULES, text, "is an output of the graph", opset=23)
+
+
+def test_nothing_to_attend_to_stays():
+    text = graph(PRODUCT + "w = Add(x, m) " + END, "float[b,t]", kv="a,4,0,8")
+    keeps(RULES, text.replace("float[b,t] m", "float[b,0] m"), "empty", opset=23)
+
+
+def test_another_batch_of_keys_stays():
+    keeps(RULES, graph(PRODUCT + "w = Add(x, m) " + END, "float[b,t]", kv="1,4,t,8"),
+          "the batch is broadcast", opset=23)  # fmt: skip
+
+
+def test_one_head_for_all_by_broadcasting_stays_right():
+    fused(graph(PRODUCT + FINITE + END, "bool[b,t]", kv="a,1,t,8"))
+
+
+def test_older_opsets_have_no_attention():
+    keeps(RULES, graph(PRODUCT + "w = Add(x, m) " + END, "float[b,t]"), opset=22)
