@@ -45,7 +45,7 @@ from torchferry.converter.translate import translate
 
 DTYPES = ("float32", "int64", "bool", "float16")
 # Which of several equal elements an index names is not defined.
-TIES = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode"}
+TIES = {"sort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode"}
 # From the best outcome to the worst; an operator has the worst of its samples.
 OUTCOMES = ("pass", "random", "no_sample", "eager", "capture", "refused", "load", "run", "crash",
             "wrong")  # fmt: skip

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from op_case import export, run
 
 from torchferry.converter.translate import translate
@@ -59,3 +61,39 @@ def test_a_symbol_that_only_stands_in_an_expression():
         x = torch.randn(size)
         (got,) = run(model, (x,))
         assert torch.allclose(got, x.reshape(-1, 2) * (size // 2))
+
+
+def sizes_at_work(x, y):
+    """Shapes as models compute them: sums, products, quotients, remainders, the larger of two."""
+    rows, columns, width = x.shape[0], x.shape[1], y.shape[1]
+    return (
+        x.reshape(-1),
+        x.new_zeros(rows + 2 * columns, width % 3 + 1),
+        torch.arange(rows * columns - columns),
+        torch.full((rows // 2, torch.sym_max(columns, width)), 7.0),
+        torch.cat([x, y], dim=1)[:, columns // 2 : columns + width - width // 2],
+        x.unsqueeze(2).expand(rows, columns, width + 1).transpose(0, 1).flatten(1),
+        (x.sum() * (rows - 3) / (columns + 1)).reshape(1),
+    )
+
+
+@pytest.fixture(scope="module")
+def sized():
+    inputs = torch.randn(4, 6), torch.randn(4, 5)
+    return translate(export(sizes_at_work, inputs, (torch.randn(7, 8), torch.randn(7, 9))), 20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+@example(0, 0, 0)
+@example(1, 1, 1)
+@example(1, 0, 1)
+def test_shape_arithmetic_at_any_size(sized, rows, columns, width):
+    inputs = torch.randn(rows, columns), torch.randn(rows, width)
+    try:
+        expected = sizes_at_work(*inputs)
+    except RuntimeError:  # arange to a negative size
+        assume(False)
+    for value, other in zip(run(sized, inputs), expected, strict=True):
+        assert value.shape == other.shape
+        torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-5)
