@@ -56,3 +56,10 @@ def test_small_differences_that_grow_are_told_apart():
     found = compare(program, model)
     assert found.first.op_type == "Tan"
     assert any("it agrees: small differences before it grew here" in note for note in found.notes)
+
+
+def test_where_it_cannot_be_cut_to_is_said_before_anything_runs(small, tmp_path):
+    (tmp_path / "taken.onnx").mkdir()
+    for name, says in (("x.pb", "ends in .onnx"), ("no/x.onnx", "no folder"), ("taken.onnx", "")):
+        with pytest.raises(UsageError, match=f"cannot cut to .*{says}"):
+            compare(small.program, small.onnx, cut=tmp_path / name)

@@ -4,6 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from torchferry.comparer import compare
 from torchferry.comparer.reference import of_model, of_module, of_program, random_values
 from torchferry.converter import convert
 
@@ -87,3 +88,26 @@ def test_random_onnx_operators_are_known(op_type):
     drawn, tainted = random_values(ir.from_onnx_text(text).graph)
     assert drawn == {"r"}
     assert tainted == {"r", "y"}
+
+
+class Turn(torch.nn.Module):
+    def forward(self, x):
+        return x.cos(), x.sin()
+
+
+class Turned(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.turn, self.act = Turn(), torch.nn.Tanh()
+
+    def forward(self, x):
+        cos, sin = self.turn(x)
+        return self.act(x * cos + x.flip(-1) * sin)
+
+
+def test_a_module_with_two_tensors_is_not_compared_with_the_last_of_them():
+    model, x = Turned().eval(), torch.randn(3, 4)
+    onnx = convert(torch.export.export(model, (x,)))
+    found = compare(model, onnx, (x,), against="eager")
+    assert found.ok
+    assert [row.origin for row in found.rows] == ["output:0"]

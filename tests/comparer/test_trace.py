@@ -5,7 +5,12 @@ import pytest
 import torch
 
 from torchferry.comparer.piece import ort_value
-from torchferry.comparer.trace import trace_modules, trace_onnx, trace_program
+from torchferry.comparer.trace import (
+    single_modules,
+    trace_modules,
+    trace_onnx,
+    trace_program,
+)
 from torchferry.errors import RunError, UsageError
 
 
@@ -118,3 +123,8 @@ def test_a_failing_node_is_named(small):
     shape.const_value = ir.tensor(shape.const_value.numpy()[:5])
     with pytest.raises(RunError, match=f"Gemm {node.name}: onnxruntime"):
         list(trace_onnx(small.onnx, {"x": ort_value(small.args[0])}))
+
+
+def test_modules_that_return_one_tensor(small):
+    paths = {path for path, _ in small.module.named_modules()}
+    assert single_modules(small.module, small.args, {}) == paths - {"", "blocks"}

@@ -78,3 +78,9 @@ def test_subgraphs_read_values_from_around():
     assert count == 1  # the Abs of the branch is not known outside
     assert operators.count("Abs") == 1
     assert isinstance(parse(text), ir.Model)
+
+
+def test_strings_are_not_compared_by_content():
+    text = 'g (string[a] x) => (bool[a] y) { c = Constant<value_strings=["a"]>() '
+    model = parse(text + "p = Equal(x, c) q = Equal(x, c) y = And(p, q) }")
+    assert merge_equal(model) == 1

@@ -80,3 +80,17 @@ def test_attributes():
 def test_names_that_are_no_arithmetic():
     assert facts.size_of_text("2*n") == 2 * Dim.of("n")
     assert facts.size_of_text("my dim") == Dim.of("my dim")
+
+
+@pytest.mark.parametrize("text", ["?", "*", "-1", "None", " "])
+def test_what_exporters_write_for_no_name_is_no_name(text):
+    x, z = (ir.val(name, ir.DataType.FLOAT, [text, 3]) for name in "xz")
+    assert facts.is_nameless(text)
+    assert facts.size(x, 0) == facts.size(x, 0)
+    assert not facts.same_shape(x, z)
+    assert facts.same_shape(*(ir.val(name, ir.DataType.FLOAT, ["n", 3]) for name in "xz"))
+
+
+def test_strings_have_no_number_of_bytes():
+    assert facts.byte_count(ir.tensor(np.zeros(3, np.float16))) == 6
+    assert facts.byte_count(ir.StringTensor([b"a"], shape=ir.Shape([1]))) == float("inf")

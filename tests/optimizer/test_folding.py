@@ -95,3 +95,15 @@ def test_what_the_reference_cannot_compute_stays():
     model.graph[2].op_type = "Expand"  # a shape it cannot have
     assert apply_rules(model, [Fold()], tally) == 0
     assert "Fold" in tally.declined
+
+
+def test_strings_and_what_onnxruntime_computes_otherwise_stay():
+    keeps(Fold(), "g (float[a] x) => (string[2] y) "
+          "{ c = Constant<value_floats=[1.5,2.0]>() y = Cast<to=8>(c) }")  # fmt: skip
+    keeps(
+        Fold(),
+        "g (float[a] x) => (float[1,1,1,2] y) { c = Constant<value=float[1,1,1,4] "
+        "{1.0,2.0,3.0,4.0}>() s = Constant<value_floats=[1.0,1.0,1.0,0.6]>() "
+        'y = Resize<mode="linear",coordinate_transformation_mode="align_corners">(c, , s) }',
+        opset=18,
+    )

@@ -53,3 +53,11 @@ def test_large_initializers_are_inputs_for_a_while():
     assert list(graph.inputs) == [x]
     assert graph.initializers["w"] is value
     assert is_constant(value)
+
+
+def test_an_output_that_is_left_out_is_no_hindrance():
+    text = "g (float[a,3] x) => (float[a,3] y) { s, m = Dropout(x) y = Relu(s) }"
+    model = ir.from_onnx_text(HEAD.format(opset=20) + text)
+    model.graph[0].outputs[1].name = ""
+    assert infer_missing(model, all_nodes(model))
+    assert [str(d) for d in model.graph[0].outputs[0].shape] == ["a", "3"]

@@ -3,8 +3,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
-from rewriting import parse
+from rewriting import parse, run
 
 from torchferry.errors import UsageError
 from torchferry.optimizer import OptimizationOptions, Tally
@@ -48,3 +49,28 @@ def test_combinations_that_exist() -> None:
     tally = Tally()
     OptimizationOptions("default", constant_folding=False).apply(parse(TEXT), tally)
     assert tally.applied == {"Identity": 1}
+
+
+def test_weights_of_an_old_model_are_constants() -> None:
+    model = parse(
+        "g (float[N,3] x, float[3] w) => (float[N,3] y) <float[3] w = {1.0,2.0,3.0}> "
+        "{ c = Constant<value=float[3] {1.0,1.0,1.0}>() s = Add(w, c) y = Mul(x, s) }",
+        opset=8,
+    )
+    model.ir_version = 3
+    before = run(model, {"x": np.ones((2, 3), np.float32)})
+    OptimizationOptions("default", verifies=True).apply(model)
+    assert [value.name for value in model.graph.inputs] == ["x"]
+    assert [node.op_type for node in model.graph] == ["Mul"]
+    np.testing.assert_array_equal(run(model, {"x": np.ones((2, 3), np.float32)}), before)
+
+
+def test_a_default_value_of_an_input_stays_one() -> None:
+    model = parse(
+        "g (float[N,3] x, float[3] w) => (float[N,3] y) <float[3] w = {1.0,2.0,3.0}> "
+        "{ s = Add(w, w) y = Mul(x, s) }"
+    )
+    OptimizationOptions().apply(model)
+    assert [value.name for value in model.graph.inputs] == ["x", "w"]
+    feeds = {"x": np.ones((1, 3), np.float32), "w": np.zeros(3, np.float32)}
+    np.testing.assert_array_equal(run(model, feeds)[0], np.zeros((1, 3)))

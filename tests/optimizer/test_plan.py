@@ -84,6 +84,8 @@ def test_one_rule_by_name():
     assert rule_named("CastPattern") == "Cast"
     with pytest.raises(UsageError, match="a set of rules"):
         rule_named("default")
+    with pytest.raises(UsageError, match="MergeEqual has no pattern"):
+        rule_named("MergeEqual")
 
 
 def test_stages_are_run_until_nothing_changes():

@@ -56,3 +56,13 @@ def test_long_chains_are_no_trouble():
     for node in model.graph:
         contents(node.outputs[0])
     assert contents(model.graph.outputs[0]) == (B + 200,)
+
+
+def test_what_older_or_empty_forms_make_is_not_known():
+    old = parse("g (float[a,3] x) => (int64[m] y) { s = Shape(x) y = Neg(s) }", opset=9)
+    cut = ir.node("Slice", [old.graph[0].outputs[0]], {"starts": [0], "ends": [1]})
+    cut.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+    assert contents(cut.outputs[0]) is None
+    body = "s = Shape(x) y = ReduceProd<noop_with_empty_axes=1,keepdims=0>(s)"
+    idle = parse(f"g (float[a,3] x) => (int64[m] y) {{ {body} }}", opset=18)
+    assert contents(idle.graph.outputs[0]) is None

@@ -39,7 +39,7 @@ def section(report, title):
 def test_agreement_is_told_in_one_line():
     report = comparison_report("compare m o.onnx", comparison([row(0), row(1, "random")]))
     assert report.ok
-    assert report.verdict == "all agree: 2 values, 1 of them random, and 1 outputs"
+    assert report.verdict == "all agree: 2 values, 1 of them random, and 1 output"
     assert report.problems == ()
     assert [s.title for s in report.sections] == ["Outputs", "Error by depth", "Layers", "Values"]
 

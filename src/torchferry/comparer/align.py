@@ -40,6 +40,7 @@ _FX_KEY = "pkg.torch.onnx.fx_node"
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _LINE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
+_NUMBERED = re.compile(r"(val_)?\d+")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -223,19 +224,73 @@ def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
 
 
 def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
-    """Align a graph with another: values of one name, and the outputs in order."""
-    names = {str(value.name) for node in reference for value in node.outputs if value.name}
-    found = {
-        str(value.name): Origin(str(value.name), "name")
-        for node in graph
-        for value in node.outputs
-        if value.name in names
+    """Align a graph with another: values of one name, and the outputs in order.
+
+    Two exporters may give one name to two things: values that are declared to have other shapes,
+    or stand in other modules, are not aligned. Names of FX nodes count only where one graph has
+    all that the other has of a module and an operator, and names that are numbers only when most
+    of those that both graphs have are made by the same operator.
+    """
+    names, ours = _named_values(reference), _named_values(graph)
+    theirs, here = _fx_names(reference), _fx_names(graph)
+    recounted = {
+        name
+        for place, some in here.items()
+        if not (some <= theirs[place] or theirs[place] <= some)
+        for name in some
     }
+    found = {
+        name: Origin(name, "name")
+        for name, value in ours.items()
+        if name in names and _alike(names[name], value) and _fx_name(value) not in recounted
+    }
+    numbered = [name for name in ours if name in names and _NUMBERED.fullmatch(name)]
+    same = sum(_operator(names[name]) == _operator(ours[name]) for name in numbered)
+    if 2 * same < len(numbered):
+        for name in numbered:
+            found.pop(name, None)
     if len(reference.outputs) == len(graph.outputs):
         for value, other in zip(graph.outputs, reference.outputs, strict=True):
             if value.producer() is not None and other.name in names:
                 found[str(value.name)] = Origin(str(other.name), "output")
     return in_order(found, graph)
+
+
+def _named_values(graph: ir.Graph) -> dict[str, ir.Value]:
+    return {str(v.name): v for node in graph for v in node.outputs if v.name}
+
+
+def _fx_names(graph: ir.Graph) -> dict[tuple[str, str], set[str]]:
+    """Names of FX nodes by the module they stand in and what they call."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for node in graph:
+        name, target = fx_of(node.metadata_props.get(_FX_KEY, ""))
+        if name:
+            found[layer_of(node), target].add(name)
+    return found
+
+
+def _fx_name(value: ir.Value) -> str:
+    node = value.producer()
+    return "" if node is None else fx_of(node.metadata_props.get(_FX_KEY, ""))[0]
+
+
+def _operator(value: ir.Value) -> str:
+    node = value.producer()
+    return "" if node is None else node.op_type
+
+
+def _alike(one: ir.Value, other: ir.Value) -> bool:
+    """Whether two values may be the same, by what is declared of them."""
+    layers = [layer_of(node) for v in (one, other) if (node := v.producer()) is not None]
+    if all(layers) and len(set(layers)) > 1:
+        return False
+    if one.shape is None or other.shape is None:
+        return True
+    return len(one.shape) == len(other.shape) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int))
+        for a, b in zip(one.shape, other.shape, strict=True)
+    )
 
 
 def in_order(found: Mapping[str, Origin], graph: ir.Graph) -> dict[str, Origin]:

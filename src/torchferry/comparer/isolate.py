@@ -18,7 +18,19 @@ from torchferry.dumper import open_dump
 from torchferry.errors import UsageError
 from torchferry.graph import io
 
-__all__ = ["isolate"]
+__all__ = ["check_place", "isolate"]
+
+
+def check_place(path: Path) -> None:
+    """Refuse, before anything is run, a file that could not be cut to.
+
+    Raises:
+        UsageError: it does not end in ``.onnx``, or its folder is not there.
+    """
+    if path.suffix != ".onnx" or path.is_dir():
+        raise UsageError(f"cannot cut to {path}: give a file name that ends in .onnx")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot cut to {path}: there is no folder {path.parent}")
 
 
 def isolate(found: Comparison, setting: Setting, allows: Allows, path: Path | None) -> Comparison:
@@ -70,8 +82,6 @@ def _alone(
 def _write(
     path: Path, segment: Segment, feeds: Mapping[str, torch.Tensor], expected: torch.Tensor
 ) -> None:
-    if path.suffix != ".onnx":
-        raise UsageError(f"cannot cut to {path}: give a file name that ends in .onnx")
     given = {name: ort_value(tensor) for name, tensor in feeds.items()}
     io.save(cut(segment.model, segment.inputs, [segment.output], given), path)
     with open_dump(path.with_suffix(".inputs.safetensors")) as dump:

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torchferry.comparer.align import Origin, align_models, align_modules, align_program
 from torchferry.comparer.feeds import program_feeds
 from torchferry.comparer.piece import ort_value
-from torchferry.comparer.trace import trace_modules, trace_onnx, trace_program
+from torchferry.comparer.trace import single_modules, trace_modules, trace_onnx, trace_program
 from torchferry.converter.driver import handled
 from torchferry.converter.functional import functional
 from torchferry.converter.lowering import find_lowering
@@ -96,8 +96,16 @@ def of_program(
 def of_module(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], graph: ir.Graph
 ) -> Reference:
-    """A module as it runs in eager mode: what its submodules and itself return."""
-    origins = align_modules(graph)
+    """A module as it runs in eager mode: what its submodules and itself return.
+
+    Of a submodule with several tensors it is not known which one stands last in the graph.
+    """
+    single = single_modules(model, args, kwargs)
+    origins = {
+        name: origin
+        for name, origin in align_modules(graph).items()
+        if origin.how == "output" or origin.key in single
+    }
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         paths = {"" if key.startswith("output:") else key for key in wanted}

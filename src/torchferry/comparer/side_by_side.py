@@ -11,7 +11,7 @@ import torch
 
 from torchferry.comparer.comparison import Comparison, Tolerance, difference_of
 from torchferry.comparer.eager import explain_eager
-from torchferry.comparer.isolate import isolate
+from torchferry.comparer.isolate import check_place, isolate
 from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
 from torchferry.comparer.setting import Setting, set_up
 from torchferry.comparer.stages import bisect_stages
@@ -60,6 +60,8 @@ def compare(
         CaptureError: the module cannot be captured; ``against="eager"`` needs no capture.
         RunError: onnxruntime cannot run the reference model.
     """
+    if cut is not None:
+        check_place(Path(cut))
     progress("prepare")
     setting = set_up(model, onnx, inputs, against=against, runner=Runner(level, providers))
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
@@ -119,6 +121,5 @@ def _outputs(setting: Setting, walk: Walk) -> tuple[dict[str, Discrepancy], list
     except RunError as error:
         failed = {name: difference_of(value, None) for name, value in walk.kept.items()}
         return failed, [f"the model as a whole: {error}"]
-    return {
-        name: difference_of(value, tensor_of_ort(found[name])) for name, value in walk.kept.items()
-    }, []
+    names = [str(v.name) for v in setting.onnx.graph.outputs if v.name in walk.kept]
+    return {n: difference_of(walk.kept[n], tensor_of_ort(found[n])) for n in names}, []

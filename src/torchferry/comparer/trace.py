@@ -21,7 +21,7 @@ from torchferry.errors import RunError, UsageError
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
 
-__all__ = ["trace_modules", "trace_onnx", "trace_program"]
+__all__ = ["single_modules", "trace_modules", "trace_onnx", "trace_program"]
 
 Values = Iterator[tuple[str, torch.Tensor]]
 
@@ -107,6 +107,19 @@ def trace_modules(
         if sum(sizes[p] for p in group) >= budget or path == [*sizes][-1]:
             yield from _outputs(model, {p: modules[p] for p in group}, args, kwargs)
             group = []
+
+
+def single_modules(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> frozenset[str]:
+    """Paths of the submodules whose last call returns exactly one tensor."""
+    counts: dict[str, int] = {}
+
+    def see(path: str, output: Any) -> None:
+        counts[path] = len(_tensors(output))
+
+    _run_hooked(model, dict(model.named_modules()), args, kwargs, see)
+    return frozenset(path for path, count in counts.items() if count == 1)
 
 
 def _sizes(

@@ -17,8 +17,8 @@ from torchferry.optimizer.tally import Tally
 
 __all__ = ["Verifier", "apply_rules", "remove_dead"]
 
-Verifier = Callable[[Rule, Sequence[ir.Node]], None]
-"""Called after every rewrite with the rule and its new nodes."""
+Verifier = Callable[[str, Sequence[ir.Node]], None]
+"""Called after every rewrite with the name of the rule and its new nodes."""
 
 _REWRITES_PER_NODE = 20
 
@@ -122,7 +122,7 @@ class _Run:
             self._follow(match, new)
             self.tally.applied[rule.name] += 1
             if self.verify is not None:
-                self.verify(rule, new)
+                self.verify(rule.name, new)
             return True
         if miss is not None and miss.matched > 0 and not declined:
             self.tally.misses.append(miss)

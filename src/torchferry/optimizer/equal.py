@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from torchferry.optimizer.facts import constant
+from torchferry.optimizer.facts import byte_count, constant
 from torchferry.optimizer.pattern import COMMUTATIVE
 from torchferry.optimizer.place import bodies
 from torchferry.optimizer.sizes import contents
@@ -102,7 +102,7 @@ def _keys(node: ir.Node) -> Iterable[Hashable]:
 
 def _input(value: ir.Value | None) -> Hashable:
     tensor = constant(value)
-    if tensor is None or tensor.nbytes > _SMALL or tensor.dtype == ir.DataType.STRING:
+    if tensor is None or byte_count(tensor) > _SMALL:
         return value
     return (tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes())
 

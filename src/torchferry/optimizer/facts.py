@@ -7,6 +7,7 @@ equal to itself only.
 from __future__ import annotations
 
 import itertools
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -22,9 +23,11 @@ __all__ = [
     "array",
     "attribute",
     "axes_of",
+    "byte_count",
     "constant",
     "ints",
     "is_constant",
+    "is_nameless",
     "number",
     "rank",
     "same_shape",
@@ -41,6 +44,8 @@ FLOATS = frozenset(
 """The types that rules for float arithmetic are right for."""
 
 _UNKNOWN = "torchferry.unknown"
+_ANY = frozenset({"", "?", "*", "-1", "None"})
+"""What exporters write for a size without a name: two of them are not one size."""
 _numbers = itertools.count()
 
 
@@ -62,6 +67,11 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
 def is_constant(value: ir.Value | None) -> bool:
     """Whether a value is the same in every run."""
     return constant(value) is not None
+
+
+def byte_count(tensor: ir.TensorProtocol) -> float:
+    """How many bytes a tensor takes; infinitely many for strings, whose lengths are not known."""
+    return math.inf if tensor.dtype == ir.DataType.STRING else tensor.nbytes
 
 
 def tensor_of(value: ir.Value | None) -> ir.TensorProtocol:
@@ -195,6 +205,15 @@ def axes_of(axes: ir.Value | None, around: int) -> list[int]:
     return sorted(axis + around if axis < 0 else axis for axis in ints(axes))
 
 
+def is_nameless(text: str) -> bool:
+    """Whether a size is called what exporters call one they have no name for.
+
+    >>> is_nameless("?"), is_nameless("batch")
+    (True, False)
+    """
+    return text.strip() in _ANY
+
+
 @lru_cache(4096)
 def size_of_text(text: str) -> Size:
     """The size that a name or an expression in a model stands for."""
@@ -205,7 +224,7 @@ def size_of_text(text: str) -> Size:
 
 
 def _size(value: ir.Value, axis: int, text: str | None) -> Size:
-    if text is not None and text.strip():
+    if text is not None and not is_nameless(text):
         return size_of_text(text)
     if (unknown := value.meta.get(_UNKNOWN)) is None:
         unknown = value.meta[_UNKNOWN] = next(_numbers)

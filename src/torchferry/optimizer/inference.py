@@ -49,7 +49,7 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
 
 def _data(value: ir.Value) -> onnx.TensorProto | None:
     tensor = facts.constant(value)
-    if tensor is None or tensor.nbytes > _SMALL:
+    if tensor is None or facts.byte_count(tensor) > _SMALL:
         return None
     return ir.to_proto(tensor)
 
@@ -88,7 +88,8 @@ def infer_missing(model: ir.Model, nodes: Iterable[ir.Node]) -> bool:
         return True  # an invalid model; onnxruntime and the checker say where
     for graph, told in zip(model.graphs(), inferred.graphs(), strict=True):
         for node, other in zip(graph, told, strict=True):
-            for value, known in zip(node.outputs, other.outputs, strict=True):
+            # Outputs that are left out at the end do not come back.
+            for value, known in zip(node.outputs, other.outputs, strict=False):
                 value.type = value.type or known.type
                 if not value.is_graph_output():
                     with suppress(ValueError):  # a declared shape is another one: it stays
@@ -104,7 +105,7 @@ def light(model: ir.Model) -> Iterator[None]:
     large = [
         value
         for value in graph.initializers.values()
-        if value.const_value is None or value.const_value.nbytes > _SMALL
+        if value.const_value is None or facts.byte_count(value.const_value) > _SMALL
     ]
     for value in large:
         del graph.initializers[str(value.name)]

@@ -20,6 +20,7 @@ __all__ = ["OptimizationOptions"]
 _log = logging.getLogger("torchferry")
 
 _PROCESSORS = ("CPU", "CUDA")
+_CONSTANTS_SINCE = 4  # the IR version in which an initializer need not be an input
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class OptimizationOptions:
                 "it is without 'experimental'",
                 self.patterns,
             )
+        _separate_weights(model)
         before = sum(1 for _ in all_nodes(model))
         verify = verifier(model) if self.verifies else None
         tally = run_plan(model, plan, tally, verify=verify, max_iter=self.max_iter)
@@ -100,3 +102,18 @@ class OptimizationOptions:
         for rule, times in tally.applied.most_common():
             _log.log(level, "%s: %d", rule, times)
         return model
+
+
+def _separate_weights(model: ir.Model) -> None:
+    """Make the initializers of a model of IR 3 constant, as onnxruntime takes them.
+
+    Before IR 4 each of them had to be an input too; since then that means a default value, and no
+    other initializer may be added to such a model.
+    """
+    if model.ir_version >= _CONSTANTS_SINCE:
+        return
+    model.ir_version = _CONSTANTS_SINCE
+    for graph in model.graphs():
+        for index in reversed(range(len(graph.inputs))):
+            if graph.inputs[index].is_initializer():
+                graph.inputs.pop(index)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from torchferry.optimizer.facts import tensor_of
+from torchferry.optimizer.facts import byte_count, tensor_of
 
 __all__ = ["Place", "all_nodes", "bodies"]
 
@@ -117,7 +117,7 @@ class Place:
         graph = anchor.graph
         while graph in self.owners:
             graph = self.owners[graph].graph
-        small = tensor.nbytes <= 256 and tensor.dtype != ir.DataType.STRING
+        small = byte_count(tensor) <= 256
         if graph is not self.model.graph:
             node = ir.node("Constant", [], {"value": tensor})
             node.outputs[0].name = self.fresh("constant")

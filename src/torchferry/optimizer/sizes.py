@@ -76,6 +76,8 @@ def _gather(node: ir.Node) -> Sizes:
 
 
 def _slice(node: ir.Node) -> Sizes:
+    if len(node.inputs) < 3:
+        raise Declined("it takes attributes, as before opset 10")
     starts, ends = facts.ints(node.inputs[1]), facts.ints(node.inputs[2])
     step = facts.ints(node.inputs[4])[0] if len(node.inputs) > 4 else 1
     if step != 1:
@@ -92,6 +94,8 @@ def _same(node: ir.Node) -> Sizes:
 
 
 def _reduce_prod(node: ir.Node) -> Sizes:
+    if facts.attribute(node, "noop_with_empty_axes", 0):
+        raise Declined("it may be asked to do nothing")
     return (math.prod(_needed(node, 0)),)
 
 

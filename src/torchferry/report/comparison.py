@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchferry.report.depth import Mark, error_plot
 from torchferry.report.model import Cell, Facts, Report, Section, Table, Tone
 from torchferry.report.number import number_text
+from torchferry.report.quantity import counted
 
 if TYPE_CHECKING:
     from torchferry.comparer import Comparison, Row
@@ -61,11 +62,11 @@ def comparison_report(title: str, found: Comparison) -> Report:
 
 
 def _verdict(found: Comparison) -> str:
-    count = f"{len(found.rows)} values"
+    count = counted(len(found.rows), "value")
     drawn = sum(row.verdict == "random" for row in found.rows)
     random = f", {drawn} of them random" if drawn else ""
     if found.ok:
-        return f"all agree: {count}{random}, and {len(found.outputs)} outputs"
+        return f"all agree: {count}{random}, and {counted(len(found.outputs), 'output')}"
     if not found.captured and found.first is None and not found.differing:
         return f"{count} agree with the captured program, which is not what eager mode computes"
     if found.first is None:

@@ -142,7 +142,7 @@ def run(*words: object) -> Any:
 def test_equal_models_exit_0(folder: Path) -> None:
     done = run(f"{folder / 'net.py'}:made", folder / "right.onnx")
     assert (done.exit_code, done.exception) == (0, None)
-    assert "OK: all agree: 2 values, and 1 outputs" in done.stdout
+    assert "OK: all agree: 2 values, and 1 output" in done.stdout
 
 
 def test_what_differs_is_named_and_exits_1(folder: Path, tmp_path: Path) -> None:
@@ -181,3 +181,13 @@ def test_with_one_set_of_inputs(folder: Path) -> None:
 def test_what_does_not_fit_is_wrong_usage(folder: Path, onnx_file: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         compare("zoo:mlp", folder / onnx_file)
+
+
+def test_a_folder_that_an_export_wrote_is_a_reference(folder: Path, tmp_path: Path) -> None:
+    made = tmp_path / "out"
+    made.mkdir()
+    (made / "model.onnx").write_bytes((folder / "right.onnx").read_bytes())
+    done = run(made, made)
+    assert done.exit_code == 0, done.output
+    (made / "config.json").write_text("{}")
+    assert run(made, made).exit_code != 0

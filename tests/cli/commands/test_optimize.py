@@ -67,3 +67,14 @@ def test_on_the_command_line_without_torch(model, tmp_path):
     )
     assert (done.returncode, done.stderr.split()[-1]) == (0, "False"), done.stderr
     assert json.loads((tmp_path / "o.json").read_text())["data"]["nodes_after"] == 4
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [(".", "ends in .onnx"), ("x.txt", "ends in .onnx"), ("no/x.onnx", "no folder")],
+)
+def test_where_nothing_can_be_written_is_said_at_once(model, tmp_path, out, says):
+    with pytest.raises(UsageError, match=says):
+        optimize(model, tmp_path / out)
+    with pytest.raises(UsageError, match=r"is a folder: give the \.onnx file in it"):
+        optimize(tmp_path)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from rewriting import changes, keeps, parse, run, same_numbers
 
@@ -117,3 +118,37 @@ def test_dims_that_nobody_named_are_not_equal():
     feeds = {"a": 3, "b": 5}
     same_numbers(parse(text), model, (feeds,))
     assert run is not None
+
+
+def test_what_is_left_open_becomes_a_number():
+    changes(
+        RULES["ReshapeRest"],
+        "g (float[a,b,4,8] x) => (float[a,b,m] y) "
+        "{ c = Constant<value_ints=[0,0,-1]>() y = Reshape(x, c) }",
+        "g (float[a,b,4,8] x) => (float[a,b,m] y) "
+        "{ c = Constant<value_ints=[0,0,32]>() y = Reshape(x, c) }",
+        sizes=({"a": 1, "b": 1}, {"a": 2, "b": 3}),
+    )
+
+
+def test_a_number_for_what_is_left_open_makes_size_0_possible():
+    text = "g (float[a,b,32] x) => (float[a,b,4,m] y) { c = Constant<value_ints=[0,0,4,-1]>() "
+    model = parse(text + "y = Reshape(x, c) }")
+    apply_rules(model, [RULES["ReshapeRest"]], Tally())
+    assert run(model, {"x": np.zeros((0, 3, 32), np.float32)})[0].shape == (0, 3, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "reason"),
+    [
+        ("a,b,8", "0,-1", "what is left is not known"),
+        ("a,8", "-1,8", "no size is copied"),
+        ("a,8", "0,8", "none is left open"),
+        ("a,0", "0,-1", "what is left is not known"),
+    ],
+)
+def test_what_is_left_open_stays_where_it_does_not_follow(shape, target, reason):
+    sizes = "p,q,r"[: len(target.split(",")) * 2 - 1]
+    body = f"c = Constant<value_ints=[{target}]>() y = Reshape(x, c)"
+    text = f"g (float[{shape}] x) => (float[{sizes}] y) {{ {body} }}"
+    keeps(RULES["ReshapeRest"], text, reason)

@@ -116,9 +116,17 @@ def _reference(model: str, inputs: str | None) -> tuple[Any, Any]:
     from torchferry.exporter.arguments import as_input_sets
     from torchferry.exporter.factory import call, find_function
 
+    model = _onnx_in(model)
     if model.endswith(".onnx"):
         if inputs is None:
             return model, None
         return model, as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
     loaded = source.load_source(model, inputs=inputs, least=1)
     return loaded.program or loaded.model, loaded.input_sets
+
+
+def _onnx_in(model: str) -> str:
+    """The ONNX model in a folder that an export wrote, which is no Hugging Face folder."""
+    folder = Path(model)
+    exported = (folder / "model.onnx").is_file() and not (folder / "config.json").exists()
+    return str(folder / "model.onnx") if exported else model

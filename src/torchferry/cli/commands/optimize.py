@@ -64,8 +64,7 @@ def optimize(
     The set default keeps to operators of ONNX itself; onnxruntime fuses into those of onnxruntime
     too. Nothing is run, and torch is not needed.
     """
-    if out is not None and not (out.parent.is_dir() and os.access(out.parent, os.W_OK)):
-        raise UsageError(f"cannot write {out}: {out.parent} is no folder that can be written to")
+    _check_files(file, out)
     from torchferry.graph import io
     from torchferry.optimizer import OptimizationOptions, Tally
     from torchferry.optimizer.place import all_nodes
@@ -93,6 +92,17 @@ def optimize(
         ),
         data=_data(before, after, tally),
     )
+
+
+def _check_files(file: Path, out: Path | None) -> None:
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder: give the .onnx file in it")
+    if out is None:
+        return
+    if out.is_dir() or out.suffix != ".onnx":
+        raise UsageError(f"cannot write {out}: give a file name that ends in .onnx")
+    if not (out.parent.is_dir() and os.access(out.parent, os.W_OK)):
+        raise UsageError(f"cannot write {out}: {out.parent} is no folder that can be written to")
 
 
 def _sections(tally: Tally, *, stats: bool) -> tuple[Section, ...]:
