@@ -15,6 +15,7 @@ beside this file; exits 1 when a bar is missed.
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import statistics
 import sys
@@ -28,20 +29,19 @@ from typing import Any
 import torch
 from record import machine, markdown, save
 from torch import nn
-from torch.export import Dim
 
-from torchferry.capturer import accept_aliases, export_arguments
+from torchferry.capturer import accept_aliases
+from torchferry.capturer.registering import register_containers
 from torchferry.diagnoser import Diagnosis, diagnose, trace_forward_execution
-from torchferry.diagnoser.attempt import as_module
+from torchferry.diagnoser.attempt import as_module, export_once
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.widen import main_variant
 from torchferry.exporter.source import load_source
-from torchferry.observer.keywords import explicit_keywords
 from torchferry.values.clone import clone
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "diagnoser"))
-from planting import FAULTS, is_named, place_for, plant  # noqa: E402  (it stands with the tests)
+from planting import FAULTS, is_named, place_for, plant
 
 QUESTION = "Does diagnose name the module that is at fault, and what does it cost?"
 MODELS = (
@@ -141,17 +141,18 @@ def one_by_one(model: nn.Module, sets: list[dict[str, Any]]) -> None:
 
 def export_one(piece: Piece) -> None:
     seen = main_variant(piece)[1].seen
+    for call in seen.calls:
+        register_containers((call.args, call.kwargs, call.outputs))
     module = as_module(piece.model, piece.method_name)
-    args, kwargs, shapes = export_arguments(module, seen, Dim.DYNAMIC)
     try:
-        with explicit_keywords(module, kwargs):
-            torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
+        export_once(module, seen)
     except Exception as error:  # noqa: BLE001  (a fault was planted: the time counts)
         del error
 
 
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and its CPU seconds."""
+    """What it gives, and its CPU seconds; what an earlier run left is taken away before."""
+    gc.collect()
     started = time.process_time()
     made = run()
     return made, time.process_time() - started
@@ -182,8 +183,8 @@ def overhead(rounds: int = 9) -> dict[str, float]:
         model(input_ids=ids)
 
     def copy() -> None:
-        for tensor in tensors:
-            tensor.clone()
+        kept = [tensor.clone() for tensor in tensors]  # as recording keeps them: memory is new
+        del kept
 
     def record() -> None:
         with trace_forward_execution(model):

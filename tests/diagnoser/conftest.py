@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from torchferry.diagnoser import ModelDiagnoseOutput, trace_execution_piece_by_piece
+
+sys.path.append(str(Path(__file__).parent))  # planting.py, which the benchmark shares
 
 
 class Good(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry.diagnoser.attempt import EXPORTERS, as_module, tensors_of
+from torchferry.diagnoser.attempt import EXPORTERS, as_module, export_once, tensors_of
 from torchferry.diagnoser.quiet import quiet
 from torchferry.observer import Observation
 from torchferry.values import max_diff
@@ -63,3 +63,18 @@ def test_a_method_becomes_a_module() -> None:
     assert not made.training
     program = torch.export.export(made, (x,))
     assert torch.equal(program.module()(x), model.other(x))
+
+
+def test_an_exporter_of_pytorch_takes_what_kwargs_hold() -> None:
+    class Passes(nn.Module):
+        def forward(self, x: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
+            return x + kwargs["shift"]
+
+    model = Passes()
+    sets = [((torch.ones(rows, 2),), {"shift": torch.ones(rows, 2)}) for rows in (2, 5)]
+    seen = Observation.from_inputs(model, sets)
+    for made in (
+        EXPORTERS["fx"](model, seen, {"strict": False}).exported,
+        export_once(model, seen),
+    ):
+        assert len(made.graph_signature.user_inputs) == 2

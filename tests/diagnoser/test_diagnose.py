@@ -46,6 +46,8 @@ def test_the_culprit_is_named_once_and_the_report_is_the_known_one(
     ]
     assert [row[0] for row in found.rows][-1] == "..head"
     assert found.rest == tmp_path / "rest.onnx"
+    x, mask = torch.randn(4, 8), torch.rand(4, 1)
+    torch.testing.assert_close(found.open_rest()(x, mask=mask), model(x, mask=mask).detach())
     assert begun == [
         "run the model", "export piece by piece", "write reproductions", "export the rest",
     ]  # fmt: skip
@@ -73,6 +75,8 @@ def test_what_cannot_be_written_is_said_and_the_rest_is_kept(tmp_path: Path) -> 
     assert [culprit.places for culprit in found.culprits] == [("",)]
     assert found.rest is None
     assert "nothing would be left" in found.rest_refused
+    with pytest.raises(UsageError, match="nothing would be left"):
+        found.open_rest()
     assert found.culprits[0].where == "the model itself (Decides)"
 
 

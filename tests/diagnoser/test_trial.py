@@ -8,7 +8,7 @@ from torch import nn
 
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, build_tree, recorded
-from torchferry.diagnoser.trial import Options, try_piece
+from torchferry.diagnoser.trial import Options, fails_alike, try_piece
 from torchferry.errors import UsageError
 
 
@@ -59,6 +59,19 @@ def test_other_numbers_are_a_discrepancy() -> None:
     assert status.reason.startswith("abs=1.0")
     assert tried(Depends(), *sizes(2, 5), discrepancies=False).is_ok()
     assert tried(Depends(), *sizes(2, 5), atol=2.0, rtol=1e9).is_ok()
+
+
+def test_a_discrepancy_has_the_line_where_it_begins() -> None:
+    class Counted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(x)
+            return y * (1 if torch.compiler.is_exporting() else len(x))  # this line
+
+    for exporter in ("fx", "to_onnx"):
+        status = tried(Counted(), *sizes(2, 5), exporter=exporter)
+        assert status.status is StatusExportCode.FAIL_DISC
+        assert status.line is not None
+        assert status.line.endswith("# this line")
 
 
 def test_a_dimension_that_becomes_a_constant_is_a_failure_unless_nothing_is_dynamic() -> None:
@@ -116,3 +129,33 @@ class Decides(nn.Module):
 def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Options(**options).check()
+
+
+def test_a_part_that_fails_at_the_line_of_the_whole_needs_one_try() -> None:
+    root = build_tree(Piece, nn.Sequential(nn.Linear(4, 4), Decides()))
+    with recorded(root), torch.no_grad():
+        for rows in (2, 5):
+            root.model(torch.ones(rows, 4))
+    around = try_piece(root, Options())
+    linear, decides = root.children
+    assert around.inside >= {id(root.model), id(decides.model)}
+    assert id(linear.model) not in around.inside
+    found = fails_alike(decides, around, Options())
+    alone = try_piece(decides, Options())
+    assert found is not None
+    assert (found.status, found.step, found.line) == (alone.status, alone.step, alone.line)
+    assert (found.reason, found.advice) == (alone.reason, alone.advice)
+    # It was not being called when the whole failed; torch.onnx has ways of its own.
+    assert fails_alike(linear, around, Options()) is None
+    assert fails_alike(decides, around, Options("onnx_dynamo")) is None
+
+
+def test_a_part_that_fails_elsewhere_is_tried_in_full() -> None:
+    root = build_tree(Piece, nn.Sequential(Decides()))
+    with recorded(root), torch.no_grad():
+        root.model(torch.ones(2, 4))
+    around = StatusExport(
+        StatusExportCode.FAIL, "EXPORT", "no", line="model.py:1: y = x",
+        inside=frozenset({id(root.children[0].model)}),
+    )  # fmt: skip
+    assert fails_alike(root.children[0], around, Options()) is None

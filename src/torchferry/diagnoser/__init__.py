@@ -1,6 +1,7 @@
 """Piece by piece: which module of a model breaks its export, at which line, and what to do."""
 
 from torchferry.diagnoser.diagnose import Culprit, Diagnosis, diagnose
+from torchferry.diagnoser.fallback import RestSession
 from torchferry.diagnoser.output import (
     ModelDiagnoseOutput,
     trace_execution_piece_by_piece,
@@ -16,6 +17,7 @@ __all__ = [
     "Diagnosis",
     "Limits",
     "ModelDiagnoseOutput",
+    "RestSession",
     "StatusExport",
     "StatusExportCode",
     "diagnose",

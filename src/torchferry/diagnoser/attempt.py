@@ -6,7 +6,8 @@ import functools
 import inspect
 import io as streams
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import onnx_ir as ir
 import onnxruntime
 import torch
 from torch.export import Dim as TorchDim
+from torch.fx.experimental import _config as shape_config
 
 from torchferry.capturer import Captured, Fixed, accept_aliases, capture, export_arguments
 from torchferry.converter import convert
+from torchferry.diagnoser.divergence import line_of_difference
 from torchferry.errors import ConversionError
 from torchferry.graph import io
 from torchferry.observer.keywords import explicit_keywords
@@ -26,7 +29,7 @@ from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, unflatten
 
-__all__ = ["EXPORTERS", "Attempted", "as_module", "convert_seen", "tensors_of"]
+__all__ = ["EXPORTERS", "Attempted", "as_module", "convert_seen", "export_once", "tensors_of"]
 
 Run = Callable[[Call], Any]
 
@@ -39,6 +42,8 @@ class Attempted:
         exported: what the exporter made.
         run: runs it on the inputs of a call; gives the nested outputs, or their tensors in a list.
         run_freely: the same without the guards torch.export adds to a program.
+        line_at_fault: the user's line from which the program of torch.export computes something
+            else on a call than the module does; see `line_of_difference`.
         flat: whether it gives a list of tensors.
         fixed: dimensions that had to be dynamic and are constants in it.
         dynamic_shapes: what was given to the exporter.
@@ -47,6 +52,7 @@ class Attempted:
     exported: Any
     run: Run
     run_freely: Run | None = None
+    line_at_fault: Callable[[Call], str | None] | None = None
     flat: bool = False
     fixed: tuple[Fixed, ...] = ()
     dynamic_shapes: Any = None
@@ -81,9 +87,7 @@ class _Method(torch.nn.Module):
             return getattr(module, method_name)(*args, **kwargs)
 
         # Exporters read the signature here.
-        forward.__signature__ = inspect.signature(  # type: ignore[attr-defined]
-            getattr(module, method_name)
-        )
+        vars(forward)["__signature__"] = inspect.signature(getattr(module, method_name))
         self.forward = forward
 
 
@@ -101,10 +105,19 @@ def _fx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempte
     if not options:
         captured = capture(model, seen)
         return _program(model, seen, captured.program, captured.fixed, captured.dynamic_shapes)
-    args, kwargs, shapes = export_arguments(model, seen, TorchDim.DYNAMIC)
-    with explicit_keywords(model, kwargs), torch.no_grad():
+    with _ready(model, seen) as (args, kwargs, shapes):
         program = torch.export.export(model, args, kwargs, **{"dynamic_shapes": shapes, **options})
     return _program(model, seen, program, (), shapes)
+
+
+@contextmanager
+def _ready(
+    model: torch.nn.Module, seen: Observation
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Any]]:
+    """What exporters of PyTorch take, with ``**kwargs`` of forward made explicit in the block."""
+    names = accept_aliases(model, seen.normalized(seen.best)[1])
+    with explicit_keywords(model, names), torch.no_grad():
+        yield export_arguments(model, seen, TorchDim.DYNAMIC)
 
 
 def _program(
@@ -127,7 +140,21 @@ def _program(
         with torch.no_grad():
             return free()(*args, **kwargs)
 
-    return Attempted(program, run, run_freely, fixed=fixed, dynamic_shapes=shapes)
+    return Attempted(
+        program,
+        run,
+        run_freely,
+        functools.partial(_line_at_fault, model, seen, program),
+        fixed=fixed,
+        dynamic_shapes=shapes,
+    )
+
+
+def _line_at_fault(
+    model: torch.nn.Module, seen: Observation, program: torch.export.ExportedProgram, call: Call
+) -> str | None:
+    given, (args, kwargs) = clone((call.args, call.kwargs)), clone(_arguments(model, seen, call))
+    return line_of_difference(lambda: model(*given[0], **given[1]), program, args, kwargs)
 
 
 def _arguments(
@@ -135,6 +162,14 @@ def _arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = seen.normalized(call)
     return args, accept_aliases(model, kwargs)
+
+
+def export_once(model: torch.nn.Module, seen: Observation) -> torch.export.ExportedProgram:
+    """``torch.export.export`` by the first strategy of `capture` alone, without its patches."""
+    # torch adds the method at run time.
+    config = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    with config, _ready(model, seen) as (args, kwargs, shapes):
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
 
 
 def _to_onnx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
@@ -153,7 +188,14 @@ def _to_onnx(model: torch.nn.Module, seen: Observation, options: Options) -> Att
         args, kwargs = _arguments(model, seen, call)
         return session()(*args, **kwargs)
 
-    return Attempted(made, run, fixed=captured.fixed, dynamic_shapes=captured.dynamic_shapes)
+    line = functools.partial(_line_at_fault, model, seen, captured.program)
+    return Attempted(
+        made,
+        run,
+        line_at_fault=line,
+        fixed=captured.fixed,
+        dynamic_shapes=captured.dynamic_shapes,
+    )
 
 
 def convert_seen(
@@ -178,9 +220,8 @@ def convert_seen(
 
 def _onnx_dynamo(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """``torch.onnx.export(dynamo=True)`` as it stands."""
-    args, kwargs, shapes = export_arguments(model, seen, TorchDim.DYNAMIC)
-    given = {"dynamic_shapes": shapes, "verbose": False, **options}
-    with explicit_keywords(model, kwargs), torch.no_grad():
+    with _ready(model, seen) as (args, kwargs, shapes):
+        given = {"dynamic_shapes": shapes, "verbose": False, **options}
         made = torch.onnx.export(model, args, kwargs=kwargs, dynamo=True, **given)
     if made is None:
         raise ConversionError("torch.onnx.export returned no model; leave out the file to write")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import linecache
 import re
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import torch
 
 from torchferry.capturer.watch import line_of_error
 from torchferry.errors import CaptureError
 
-__all__ = ["Reason", "advice_for", "explain", "with_code"]
+__all__ = ["Reason", "advice_for", "explain", "modules_in", "with_code"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,21 @@ def explain(error: BaseException) -> Reason:
     text = _first_line(root)
     line = next((line for line in map(_line_of, chain) if line), None) or _quoted_line(root)
     return Reason(text, line, advice_for(f"{type(root).__name__}: {root}"))
+
+
+def modules_in(error: BaseException) -> frozenset[int]:
+    """``id`` of the modules whose methods an exception, or one it came from, passed through.
+
+    >>> block = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    >>> try:
+    ...     block(torch.ones(3))
+    ... except RuntimeError as error:
+    ...     modules_in(error) == {id(block), id(block[0])}
+    True
+    """
+    frames = (frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__))
+    owners = (frame.f_locals.get("self") for frame in frames)
+    return frozenset(id(owner) for owner in owners if isinstance(owner, torch.nn.Module))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

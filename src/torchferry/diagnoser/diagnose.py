@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from torchferry.diagnoser.fallback import RestSession
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
 from torchferry.diagnoser.process import Limits
 from torchferry.diagnoser.replace import ShapeFunctions
@@ -85,6 +86,7 @@ class Diagnosis:
         culprits: what has to be changed, in the order in which the modules stand.
         rest: the ONNX file of everything else, if it was asked for.
         rest_refused: why there is none.
+        shape_functions: those that were given, which `open_rest` needs again.
     """
 
     tree: ModelDiagnoseOutput
@@ -92,6 +94,7 @@ class Diagnosis:
     culprits: tuple[Culprit, ...]
     rest: Path | None = None
     rest_refused: str = ""
+    shape_functions: ShapeFunctions | None = None
 
     @property
     def ok(self) -> bool:
@@ -102,6 +105,21 @@ class Diagnosis:
     def rows(self) -> list[tuple[str, str, str]]:
         """For each module: indented name, class, status."""
         return list(report_rows(self.tree, _status_of))
+
+    def open_rest(self) -> RestSession:
+        """The model that was written as ``export_rest``, to be called as the model itself is.
+
+        Onnxruntime runs what could be exported, PyTorch the modules that could not.
+
+        Raises:
+            UsageError: none was written, or it cannot be run: says why.
+            RunError: onnxruntime cannot load its part.
+        """
+        if self.rest is None:
+            raise UsageError(self.rest_refused or "give diagnose export_rest='NAME.onnx' first")
+        places = {place for culprit in self.culprits for place in culprit.places}
+        pieces = [piece for piece in self.tree.walk() if piece.path in places]
+        return RestSession(self.rest, pieces, self.shape_functions)
 
     def __str__(self) -> str:
         return self.tree.get_export_report()
@@ -118,6 +136,7 @@ def diagnose(
     exporter: str = "fx",
     exporter_kwargs: Mapping[str, Any] | None = None,
     traced_method: Methods | None = None,
+    traced_functions: Sequence[str] = (),
     shape_functions: ShapeFunctions | None = None,
     atol: float = 1e-2,
     rtol: float = 1e-1,
@@ -138,12 +157,13 @@ def diagnose(
         exporter: as for `ModelDiagnoseOutput.try_export`, as the four after the next are.
         exporter_kwargs: handed on to the exporter.
         traced_method: see `trace_execution_piece_by_piece`.
+        traced_functions: as above.
         shape_functions: for what is replaced, where its output shapes cannot be found.
         atol: largest absolute difference that is none.
         rtol: largest relative difference that is none.
         limits: try each piece in a process of its own: a crash or a hang is a verdict then.
         reproduce: a folder for scripts that show each culprit by itself.
-        export_rest: an ONNX file to write, with the culprits as operators of ``diag_lib``.
+        export_rest: an ONNX file with the culprits as operators; `Diagnosis.open_rest` runs it.
         progress: called with the name of each step as it begins.
 
     Raises:
@@ -152,11 +172,10 @@ def diagnose(
     say = progress or (lambda _name: None)
     options = Options(exporter, dict(exporter_kwargs or {}), atol=atol, rtol=rtol)
     options.check()
-    search = Search(
-        options, CustomOpStrategy.ONLY_IF_FAILING, shape_functions, below=False, limits=limits
-    )
+    strategy = CustomOpStrategy.ONLY_IF_FAILING
+    search = Search(options, strategy, shape_functions, below=False, limits=limits)
     say("run the model")
-    tree = trace_execution_piece_by_piece(model, inputs, traced_method=traced_method)
+    tree = trace_execution_piece_by_piece(model, inputs, 0, traced_method, traced_functions)
     say("export piece by piece")
     tree.take(search)
     return _told(tree, search, reproduce, export_rest, say)
@@ -180,7 +199,7 @@ def _told(
     if export_rest is not None:
         say("export the rest")
         rest = _rest(tree, pieces, Path(export_rest), search.shape_functions)
-    return Diagnosis(tree, exporter, tuple(culprits), *rest)
+    return Diagnosis(tree, exporter, tuple(culprits), *rest, search.shape_functions)
 
 
 def _pieces(tree: ModelDiagnoseOutput, search: Search) -> list[ModelDiagnoseOutput]:

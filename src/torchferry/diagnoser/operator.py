@@ -16,7 +16,7 @@ from torchferry.errors import UsageError
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, unflatten
 
-__all__ = ["DOMAIN", "Operator", "ShapeOf", "make_operator"]
+__all__ = ["DOMAIN", "Operator", "ShapeOf", "compute_results", "make_operator"]
 
 DOMAIN = "diag_lib"
 """The namespace of the operators, in PyTorch and in ONNX."""
@@ -49,9 +49,19 @@ class Operator:
     results: tuple[tuple[torch.dtype, torch.device], ...]
     registered: Callable[..., Any] | None = None
 
+    @property
+    def places(self) -> list[int]:
+        """The leaves that are arguments of the operator: tensors and numbers."""
+        return [place for place, kind in enumerate(self.variant.kinds) if _is_argument(kind)]
+
+    @property
+    def example(self) -> list[Any]:
+        """The leaves of the arguments of the first call."""
+        return [leaf for _, leaf in flatten(self.variant.example)[0]]
+
     def __call__(self, leaves: Sequence[Any]) -> list[torch.Tensor]:
         """Apply it to the leaves of a call's arguments."""
-        places = _places(self.variant)
+        places = self.places
         if self.registered is None:
             return self._symbolic(leaves, places)
         made = self.registered(*(leaves[place] for place in places))
@@ -76,11 +86,6 @@ class Operator:
             version=1,
         )
         return list(made)
-
-
-def _places(variant: Variant) -> list[int]:
-    """The leaves that are arguments of the operator: tensors and numbers."""
-    return [place for place, kind in enumerate(variant.kinds) if _is_argument(kind)]
 
 
 def _is_argument(kind: Any) -> bool:
@@ -128,8 +133,7 @@ def make_operator(
 
 def _register(name: str, operator: Operator) -> Callable[..., Any]:
     """Let PyTorch know the operator: how it is computed, and what it returns."""
-    leaves = [leaf for _, leaf in flatten(operator.variant.example)[0]]
-    places = _places(operator.variant)
+    leaves, places = operator.example, operator.places
 
     def filled(values: Sequence[Any]) -> list[Any]:
         given = list(leaves)
@@ -138,7 +142,7 @@ def _register(name: str, operator: Operator) -> Callable[..., Any]:
         return given
 
     def kernel(*values: Any) -> Any:
-        return _pack(_results(operator, filled(values)))
+        return _pack(compute_results(operator, filled(values)))
 
     def fake(*values: Any) -> Any:
         given = filled(values)
@@ -177,8 +181,13 @@ def _pack(results: Sequence[torch.Tensor]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _results(operator: Operator, leaves: Sequence[Any]) -> list[torch.Tensor]:
-    """Run the module: every tensor it returns, and every one it leaves behind, as a new one."""
+def compute_results(operator: Operator, leaves: Sequence[Any]) -> list[torch.Tensor]:
+    """Run the module: every tensor it returns, and every one it leaves behind, as a new one.
+
+    Args:
+        operator: what stands for it.
+        leaves: of the arguments of a call, as `Operator.example` has them.
+    """
     template: Record = operator.variant.calls[0]
     args, kwargs = unflatten(leaves, operator.variant.structure)
     if template.mutation is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer import accept_aliases
+from torchferry.diagnoser.functions import find_functions
 from torchferry.diagnoser.quiet import telling
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
 from torchferry.diagnoser.search import Search
@@ -57,8 +58,7 @@ class ModelDiagnoseOutput(Piece):
         given = ModelInputs(self.model, self.inputs, self.method_name)
         return given.guess_dynamic_shapes()
 
-    # The parameters in the order in which people who know the method give them.
-    def try_export(  # noqa: PLR0917
+    def try_export(  # noqa: PLR0917  (the order in which people who know the method give them)
         self,
         exporter: str = "fx",
         exporter_kwargs: Mapping[str, Any] | None = None,
@@ -284,6 +284,7 @@ def trace_execution_piece_by_piece(
     inputs: Iterable[Sequence[Any] | Mapping[str, Any]],
     verbose: int = 0,
     traced_method: Methods | None = None,
+    traced_functions: Sequence[str] = (),
 ) -> ModelDiagnoseOutput:
     """Run a model and record every call of every module in it.
 
@@ -296,6 +297,8 @@ def trace_execution_piece_by_piece(
         verbose: 1 tells what is run.
         traced_method: which method is traced where it is not ``forward``, by class, class name or
             dotted path; an empty one: the module is not traced at all.
+        traced_functions: ``module.function`` of functions that become pieces too, each of the
+            module that calls it first; the module is the one whose code calls it by that name.
 
     Returns:
         The model as a piece, its submodules below it.
@@ -314,7 +317,7 @@ def trace_execution_piece_by_piece(
     sets = [as_arguments(one) for one in inputs]
     if not sets:
         raise UsageError(f"no input set of {type(model).__name__} was given: give two or more")
-    with trace_forward_execution(model, verbose, traced_method) as root:
+    with trace_forward_execution(model, verbose, traced_method, traced_functions) as root:
         _run(root, sets)
     return root
 
@@ -337,7 +340,10 @@ def _run(root: Piece, sets: Sequence[Arguments]) -> None:
 
 @contextmanager
 def trace_forward_execution(
-    model: torch.nn.Module, verbose: int = 0, traced_method: Methods | None = None
+    model: torch.nn.Module,
+    verbose: int = 0,
+    traced_method: Methods | None = None,
+    traced_functions: Sequence[str] = (),
 ) -> Iterator[ModelDiagnoseOutput]:
     """Record every call of every module made inside the block, whoever makes it.
 
@@ -345,13 +351,14 @@ def trace_forward_execution(
         model: any module.
         verbose: 1 tells what is recorded.
         traced_method: see `trace_execution_piece_by_piece`.
+        traced_functions: as above.
 
     Yields:
         The model as a piece, its submodules below it; the calls come as they end.
 
     Raises:
-        UsageError: a method is not there.
+        UsageError: a method or function is not there.
     """
     root = build_tree(ModelDiagnoseOutput, model, traced_method)
-    with telling(verbose), recorded(root):
+    with telling(verbose), recorded(root, find_functions(traced_functions)):
         yield root

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchferry.diagnoser.functions import Function, routed
 from torchferry.diagnoser.operator import Operator, ShapeOf, make_operator
 from torchferry.diagnoser.probe import output_leaves
 from torchferry.diagnoser.shapes import Unsolved, size_at, solve_shapes
@@ -60,11 +61,15 @@ class StandIn:
         for number, variant in enumerate(variants(piece, numbers=True), 1):
             _check_outputs(piece, variant)
             rule = shape_rule(piece, variant, shape_functions)
-            name = piece.custom_op_name if number == 1 else f"{piece.custom_op_name}_v{number}"
-            results = output_leaves(variant.calls[0])
+            name, results = _name(piece, number), output_leaves(variant.calls[0])
             self.operators.append(
                 make_operator(name, variant, compute, rule, results, symbolic=symbolic)
             )
+
+    @property
+    def named(self) -> dict[str, Operator]:
+        """The operators by the names they have in ONNX."""
+        return {_name(self.piece, number): one for number, one in enumerate(self.operators, 1)}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what the piece's method does, by one operator."""
@@ -105,7 +110,7 @@ class StandIn:
             return self(*args, **kwargs)
 
         # Exporters read the signature here.
-        stand_in.__signature__ = self.piece.signature  # type: ignore[attr-defined]
+        vars(stand_in)["__signature__"] = self.piece.signature
         vars(self.piece.model)[self.piece.method_name] = stand_in
         return own
 
@@ -123,7 +128,18 @@ def replaced(stand_ins: Sequence[StandIn]) -> Iterator[None]:
     with ExitStack() as stack:
         for one in stand_ins:
             stack.enter_context(one.in_place())
+        called = {id(one.piece.model): one for one in stand_ins}
+        given = [one.piece.model for one in stand_ins if isinstance(one.piece.model, Function)]
+        # Nobody calls the module that a function was made: its callers are led to it.
+        stack.enter_context(
+            routed(given, lambda one, args, kwargs: called[id(one)](*args, **kwargs))
+        )
         yield
+
+
+def _name(piece: Piece, number: int) -> str:
+    """Of the operator for one kind of calls, counted from 1."""
+    return piece.custom_op_name if number == 1 else f"{piece.custom_op_name}_v{number}"
 
 
 def _check_outputs(piece: Piece, variant: Variant) -> None:

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from torchferry.capturer import export_arguments
 from torchferry.diagnoser.attempt import as_module
+from torchferry.diagnoser.functions import Function
 from torchferry.diagnoser.source import Code, is_users
 from torchferry.diagnoser.status import StatusExport
 from torchferry.diagnoser.tree import Piece
@@ -133,6 +134,11 @@ def write_reproduction(piece: Piece, status: StatusExport, exporter: str, folder
 
 def _script(piece: Piece, status: StatusExport, exporter: str, name: str, writer: _Writer) -> str:
     _, found = main_variant(piece)
+    if isinstance(piece.model, Function):
+        raise UsageError(
+            f"{piece.model.place} is a function: call it by itself on what "
+            "trace_execution_piece_by_piece recorded of it"
+        )
     model = as_module(piece.model, piece.method_name)
     args, kwargs, shapes = export_arguments(model, found.seen, torch.export.Dim.DYNAMIC)
     made = writer.module(piece.model)

@@ -26,8 +26,8 @@ def write_rest(
 ) -> Path:
     """Write the model with each culprit as one operator of the domain ``diag_lib``.
 
-    Onnxruntime has no such operators: the file is to be looked at, and its parts to be run. Their
-    outputs have shapes, in which the dimensions carry the model's names.
+    Onnxruntime has no such operators: the file is to be looked at, or run with a `RestSession`.
+    Their outputs have shapes, in which the dimensions carry the model's names.
 
     Args:
         tree: the model, recorded.

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from torchferry.diagnoser.functions import Function
 from torchferry.diagnoser.process import Limits, in_process
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, strategy_of
 from torchferry.diagnoser.tree import Piece
-from torchferry.diagnoser.trial import Options, try_piece
+from torchferry.diagnoser.trial import Options, fails_alike, try_piece
 from torchferry.errors import UsageError
 
 __all__ = ["Search", "Verdicts"]
@@ -51,6 +52,7 @@ class Search:
     limits: Limits | None = None
     verdicts: Verdicts = field(default_factory=dict)
     _stand_ins: dict[int, StandIn] = field(default_factory=dict)
+    _functions: list[Piece] = field(default_factory=list)
 
     def visit(self, piece: Piece) -> StatusExport:
         """Try a piece, and those below it as far as the strategy wants it."""
@@ -66,6 +68,8 @@ class Search:
         if status.failed and strategy is not CustomOpStrategy.ALWAYS:
             status = self._blamed(piece, status, strategy)
             self.verdicts[id(piece)] = status
+        if status.failed and isinstance(piece.model, Function):
+            self._functions.append(piece)
         return status
 
     def culprits(self, piece: Piece) -> Iterator[Piece]:
@@ -88,7 +92,14 @@ class Search:
         children = list(_called(piece))
         if strategy is CustomOpStrategy.LOCAL and piece.calls and children:
             return self._with(piece, children, StatusExportCode.CHILDC)
-        return self._try(piece)
+        return self._like_parent(piece) or self._try(piece)
+
+    def _like_parent(self, piece: Piece) -> StatusExport | None:
+        """The verdict of a piece that is seen at once to fail as its parent did."""
+        around = self.verdicts.get(id(piece.parent))
+        if around is None or self.limits is not None:
+            return None
+        return fails_alike(piece, around, self.options)
 
     def _try(self, piece: Piece, *, compare: bool = True) -> StatusExport:
         if self.limits is None or not piece.calls:
@@ -125,7 +136,10 @@ class Search:
         self, piece: Piece, status: StatusExport, strategy: CustomOpStrategy
     ) -> StatusExport:
         """Whether a piece fails because of those below it."""
-        parts = [found for child in piece.children for found in self.culprits(child)]
+        below = [found for child in piece.children for found in self.culprits(child)]
+        # A function stands below its first caller only.
+        others = [one for one in self._functions if one is not piece and one not in below]
+        parts = [*below, *others]
         if not parts:
             return status
         if strategy is CustomOpStrategy.NONE:

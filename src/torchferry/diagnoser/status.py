@@ -63,6 +63,7 @@ class StatusExport:
         dynamic_shapes: what was given to the exporter.
         made: the class of what was exported, also where that stayed in another process.
         error: the exception, where there was one.
+        inside: ``id`` of the modules that were being called as it was raised.
     """
 
     status: StatusExportCode
@@ -76,6 +77,7 @@ class StatusExport:
     dynamic_shapes: Any = None
     made: str = ""
     error: BaseException | None = field(default=None, repr=False, compare=False)
+    inside: frozenset[int] = field(default=frozenset(), repr=False, compare=False)
 
     def is_ok(self) -> bool:
         """Whether the module was exported, whatever had to be replaced for it.

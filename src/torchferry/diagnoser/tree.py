@@ -6,13 +6,14 @@ import functools
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import torch
 
+from torchferry.diagnoser.functions import Function, routed
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import Arguments
@@ -66,8 +67,7 @@ class Piece:
         children: the pieces it is made of; a module used in two places stands in the first.
     """
 
-    # The parameters in the order in which people who know the class give them.
-    def __init__(  # noqa: PLR0917
+    def __init__(  # noqa: PLR0917  (the order in which people who know the class give them)
         self,
         parent: Piece | None,
         name: str,
@@ -232,19 +232,43 @@ def _has(module: torch.nn.Module, method: str) -> bool:
 
 
 @contextmanager
-def recorded(root: Piece) -> Iterator[None]:
+def recorded(root: Piece, traced_functions: Sequence[Function] = ()) -> Iterator[None]:
     """Record every call of every piece made in the block; modules are as before afterwards.
+
+    A function becomes a piece of the module that calls it first, and has the calls of all.
 
     Within it ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode
     it would compile both, and the calls in them could not be seen.
     """
     original = torch.cond
-    with tapped([_Recorder(piece) for piece in root.walk()]):
+    running: list[Piece] = []
+    found: dict[Function, _Recorder] = {}
+
+    def route(one: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not running or torch.compiler.is_compiling():
+            return one.function(*args, **kwargs)
+        if one not in found:
+            found[one] = _Recorder(_add_function(running[-1], one), running)
+        entered = found[one].enter(args, kwargs)
+        outputs = one.function(*args, **kwargs)
+        found[one].leave(entered, outputs)
+        return outputs
+
+    taps = [_Recorder(piece, running) for piece in root.walk()]
+    with tapped(taps), routed(traced_functions, route):
         torch.cond = _eager_cond(original)
         try:
             yield
         finally:
             torch.cond = original
+
+
+def _add_function(parent: Piece, one: Function) -> Piece:
+    name = one.function_name
+    path = f"{parent.path}::{name}"
+    piece = type(parent)(parent, name, one, parent.level + 1, path=path)
+    parent.add_child(piece)
+    return piece
 
 
 def _eager_cond(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,29 +284,32 @@ def _eager_cond(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 Leaves = dict[Path, tuple[Any, int]]
+Entered = tuple[Arguments, Arguments, Leaves, float, int]
 
 
 class _Recorder:
     """The tap on one piece."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: Piece, running: list[Piece]) -> None:
         self.piece = piece
+        self.running = running  # the pieces that are being called, the innermost last
         self.module = piece.model
         self.method = piece.method_name
 
     def export(self) -> None:
         """Nothing is recorded while torch.export traces."""
 
-    def enter(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Arguments, Arguments, Leaves, float]:
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entered:
         copied = clone((args, kwargs))
         given = self.piece.normalized(args, kwargs)
         before = {path: (leaf, _version(leaf)) for path, leaf in flatten(given)[0]}
-        return copied, given, before, time.perf_counter()
+        depth = len(self.running)
+        self.running.append(self.piece)
+        return copied, given, before, time.perf_counter(), depth
 
-    def leave(self, entered: tuple[Arguments, Arguments, Leaves, float], outputs: Any) -> None:
-        (args, kwargs), given, before, start = entered
+    def leave(self, entered: Entered, outputs: Any) -> None:
+        (args, kwargs), given, before, start, depth = entered
+        del self.running[depth:]  # with those that an exception ended
         seconds = time.perf_counter() - start
         mutation = _mutation(given, before)
         self.piece.calls.append(Record(args, kwargs, clone(outputs), seconds, mutation))

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from torchferry.capturer import Fixed
-from torchferry.diagnoser.attempt import EXPORTERS, Attempted, as_module, tensors_of
-from torchferry.diagnoser.blame import advice_for, explain
+from torchferry.diagnoser.attempt import EXPORTERS, Attempted, as_module, export_once, tensors_of
+from torchferry.diagnoser.blame import advice_for, explain, modules_in, with_code
 from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
@@ -25,7 +25,7 @@ from torchferry.observer.observation import Observation
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff, string_diff, worst
 
-__all__ = ["Options", "try_piece"]
+__all__ = ["Options", "fails_alike", "try_piece"]
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,8 @@ def try_piece(piece: Piece, options: Options, *, compare: bool = True) -> Status
             StatusExportCode.NOINPUT,
             notes=("it was never called with these inputs, so there is nothing to export",),
         )
-    variant, found = main_variant(piece)
+    variant, found = _tried(piece, options)
     notes = _left_out(piece, variant)
-    dynamic = options.use_dynamic_shapes
-    if dynamic is False or (dynamic is None and len(found.seen.calls) < 2):
-        # One call says of no dimension that it varies.
-        variant = replace(variant, calls=(variant.calls[0],))
-        found = Widened(Observation(piece.signature, piece.title, list(variant.calls)))
     module = as_module(piece.model, piece.method_name)
     export = EXPORTERS[options.exporter]
     with quiet(), buffers_kept(piece.model):
@@ -114,6 +109,45 @@ def try_piece(piece: Piece, options: Options, *, compare: bool = True) -> Status
     return status
 
 
+def fails_alike(piece: Piece, around: StatusExport, options: Options) -> StatusExport | None:
+    """Whether a piece fails as what it is a part of did, by one try of torch.export alone.
+
+    Where every strategy failed at a line of the piece, and the first fails there again with the
+    piece alone, the others would: they need not be tried another time.
+
+    Args:
+        piece: with its calls.
+        around: what came of the piece around it.
+        options: see `try_piece`.
+
+    Returns:
+        The status, or None when it does not, or that cannot be told in this way.
+    """
+    if id(piece.model) not in around.inside or around.line is None or not piece.calls:
+        return None
+    if options.exporter not in ("fx", "to_onnx") or options.exporter_kwargs:
+        return None
+    variant, found = _tried(piece, options)
+    module = as_module(piece.model, piece.method_name)
+    with quiet(), buffers_kept(piece.model):
+        quietly = replace(options, quiet=True)
+        made = _guarded("EXPORT", lambda: export_once(module, found.seen), quietly)
+    if not isinstance(made, StatusExport) or made.line != around.line:
+        return None
+    return replace(made, notes=_left_out(piece, variant))
+
+
+def _tried(piece: Piece, options: Options) -> tuple[Variant, Widened]:
+    """The calls that are tried, and what they say of the dimensions."""
+    variant, found = main_variant(piece)
+    dynamic = options.use_dynamic_shapes
+    if dynamic is False or (dynamic is None and len(found.seen.calls) < 2):
+        # One call says of no dimension that it varies.
+        variant = replace(variant, calls=(variant.calls[0],))
+        found = Widened(Observation(piece.signature, piece.title, list(variant.calls)))
+    return variant, found
+
+
 def _left_out(piece: Piece, variant: Variant) -> tuple[str, ...]:
     left = len(piece.calls) - len(variant.calls)
     if not left:
@@ -133,14 +167,14 @@ def _guarded(step: str, what: Callable[[], Any], options: Options) -> Any | Stat
     except Exception as error:
         if not options.quiet:
             raise
-        reason = explain(error)
+        reason, inside = explain(error), modules_in(error)
         # Tracebacks hold the frames of the export, and so every tensor in them.
         for part in (error, error.__cause__, error.__context__):
             if part is not None:
                 traceback.clear_frames(part.__traceback__)
         return StatusExport(
             StatusExportCode.FAIL, step, reason.text, line=reason.line, advice=reason.advice,
-            error=error,
+            error=error, inside=inside,
         )  # fmt: skip
 
 
@@ -188,9 +222,19 @@ def _compared(
         status=StatusExportCode.FAIL_DISC,
         step="DISC",
         reason=string_diff(worst(diff for diff, _ in wrong)),
+        line=_line_at_fault(made, wrong[0][1], options),
         advice="the exported program computes something else than the module: compare the two "
         "value by value, or see what depends on more than the arguments",
     )
+
+
+def _line_at_fault(made: Attempted, call: Record, options: Options) -> str | None:
+    """Where the program begins to differ, if that can be seen; the means may fail as well."""
+    if made.line_at_fault is None:
+        return None
+    find = partial(made.line_at_fault, call)
+    line = _guarded("DISC", find, replace(options, quiet=True))
+    return with_code(line) if isinstance(line, str) else None
 
 
 def _run(

@@ -60,6 +60,14 @@ _ReproduceOption = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Write a script for each fault that shows it alone."),
 ]
+_FunctionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--function",
+        metavar="MODULE.NAME",
+        help="Try this function too, as the module that calls it has it; may be repeated.",
+    ),
+]
 _RestOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE.onnx", help="Write everything else, faults as operators."),
@@ -75,6 +83,7 @@ def diagnose(
     megabytes: _MegabytesOption = None,
     reproduce: _ReproduceOption = None,
     export_rest: _RestOption = None,
+    functions: _FunctionOption = None,
 ) -> Report:
     """Find the modules of MODEL that cannot be exported, and the lines that are at fault.
 
@@ -100,6 +109,7 @@ def diagnose(
             limits=limits,
             reproduce=reproduce,
             export_rest=export_rest,
+            traced_functions=functions or (),
             progress=begin,
         )
     return _report(model, found)
@@ -173,7 +183,10 @@ def _next_steps(model: str, found: Diagnosis) -> tuple[str, ...]:
         if not any(culprit.script or culprit.refused for culprit in found.culprits):
             steps.append("--reproduce FOLDER  writes each fault as a script of its own")
     if found.rest is not None:
-        steps.append(f"everything else is in {found.rest}")
+        steps.append(
+            f"everything else is in {found.rest}; in Python, torchferry.diagnose(...).open_rest() "
+            "runs it, the modules above by PyTorch"
+        )
     if found.rest_refused:
         steps.append(f"everything else could not be written: {found.rest_refused}")
     return tuple(steps)
