@@ -95,8 +95,18 @@ def main() -> None:
             options.json.write_text(json.dumps(results, indent=1), "utf-8")
     text, passed = told(results, options.samples)
     if not options.no_write:
-        save("opinfo", results, text)
+        save("opinfo", outcomes(results), text)
     sys.exit(not passed)
+
+
+def outcomes(results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, str]]:
+    """By dtype and operator, the outcomes of the columns in their order."""
+    return {
+        dtype: {
+            row["name"]: " ".join(row[column]["outcome"] for column in COLUMNS) for row in rows
+        }
+        for dtype, rows in results.items()
+    }
 
 
 def parse() -> argparse.Namespace:
