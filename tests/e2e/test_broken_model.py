@@ -133,8 +133,8 @@ def test_an_output_that_was_perturbed_in_the_file_is_named(
     walk = sys.modules[export.__module__]
     optimize = walk.optimize
 
-    def perturbing(model: ir.Model, **options: Any) -> ir.Model:
-        model = optimize(model, **options)
+    def perturbing(model: ir.Model, patterns: str) -> ir.Model:
+        model = optimize(model, patterns)
         weight = model.graph.initializers["right.bias"]
         weight.const_value = ir.tensor(weight.const_value.numpy() + 0.5, name=weight.name)
         return model

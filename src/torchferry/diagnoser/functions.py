@@ -36,11 +36,17 @@ class Function(torch.nn.Module):
         try:
             self.owner = importlib.import_module(module)
             self.function: Callable[..., Any] = getattr(self.owner, self.function_name)
-            signature = inspect.signature(self.function)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise UsageError(
                 f"traced_functions names {place!r}, and no function is found there: write "
                 "'module.function' for the module whose code calls it by that name"
+            ) from error
+        try:
+            signature = inspect.signature(self.function)
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"traced_functions names {place!r}, which is no function written in Python: name "
+                "the function around it"
             ) from error
         function = self.function
 
@@ -58,8 +64,8 @@ def find_functions(places: Sequence[str]) -> list[Function]:
     Raises:
         UsageError: one is not there, or the names are one text.
 
-    >>> [one.function_name for one in find_functions(["torch.nn.functional.softplus"])]
-    ['softplus']
+    >>> [one.function_name for one in find_functions(["torch.nn.functional.silu"])]
+    ['silu']
     """
     if isinstance(places, str):
         raise UsageError(f"traced_functions is a list of names: [{places!r}]")
