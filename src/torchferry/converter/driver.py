@@ -19,6 +19,7 @@ from torch import fx
 
 from torchferry.converter import torchlib
 from torchferry.converter.block import Block
+from torchferry.converter.in_place import functional_form
 from torchferry.converter.lowering import Lowering, find_lowering, parameter_name
 from torchferry.converter.promote import onnx_dtype, promoted_dtype
 from torchferry.converter.provenance import module_of, provenance, user_line
@@ -134,7 +135,9 @@ class Scope:
     def _lower(self, node: fx.Node) -> None:
         first = len(self.block.nodes)
         complex_numbers = any(map(_is_complex, [node, *node.all_input_nodes]))
-        lowering = find_lowering(node.target, complex=complex_numbers)
+        # A write in place that is still here is one that nobody sees.
+        target = functional_form(node.target) or node.target
+        lowering = find_lowering(target, complex=complex_numbers)
         example = node.meta.get("val")
         try:
             if lowering is not None:

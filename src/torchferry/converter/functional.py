@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 from torch.utils import _pytree as pytree
 
+from torchferry.converter.in_place import unseen
 from torchferry.converter.torchlib import borrowed
 
 __all__ = ["decomposition", "functional", "graphs_of"]
@@ -77,7 +78,16 @@ def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, 
 
 
 def _writes_in_place(program: ExportedProgram) -> bool:
-    return any(target._schema.is_mutable for target in _calls(program) - _HARMLESS)
+    if not any(target._schema.is_mutable for target in _calls(program) - _HARMLESS):
+        return False
+    return any(
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.is_mutable
+        and node.target not in _HARMLESS
+        and not unseen(node)
+        for graph in graphs_of(program)
+        for node in graph.nodes
+    )
 
 
 def _transformed(program: ExportedProgram) -> bool:

@@ -17,6 +17,7 @@ from torchferry.converter import torchlib
 from torchferry.converter.block import Block
 from torchferry.converter.driver import Scope, handled
 from torchferry.converter.functional import functional, graphs_of
+from torchferry.converter.in_place import functional_form
 from torchferry.converter.lowering import find_lowering
 from torchferry.converter.provenance import module_of, user_line
 from torchferry.converter.size import Sizes
@@ -74,6 +75,7 @@ def translate(
 
 
 def _ours(target: Any) -> bool:
+    target = functional_form(target) or target
     return handled(target) or any(
         find_lowering(target, complex=numbers) is not None for numbers in (False, True)
     )
