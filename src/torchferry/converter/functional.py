@@ -24,6 +24,9 @@ __all__ = ["decomposition", "functional", "graphs_of"]
 
 _ROUNDS = 3  # a decomposition may use what has to be decomposed again
 _HARMLESS = {torch.ops.aten.detach_.default}
+# It may return its argument itself, which its schema does not say: a write to one is seen by the
+# other only when it is taken apart. (Of dropout in evaluation torch makes a copy even then.)
+_ITSELF = (torch.ops.aten.type_as.default,)
 
 
 def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> ExportedProgram:
@@ -36,8 +39,11 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
     first = True
     for _ in range(_ROUNDS):
         table = _table(program, known)
-        if not table and not (first and (_writes_in_place(program) or _transformed(program))):
+        writes = first and _writes_in_place(program)
+        if not table and not (writes or (first and _transformed(program))):
             break
+        if writes:
+            table |= {target: how for target in _ITSELF if (how := decomposition(target))}
         first = False
         with _flat(program), warnings.catch_warnings():
             warnings.simplefilter("ignore")
