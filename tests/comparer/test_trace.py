@@ -128,3 +128,17 @@ def test_a_failing_node_is_named(small):
 def test_modules_that_return_one_tensor(small):
     paths = {path for path, _ in small.module.named_modules()}
     assert single_modules(small.module, small.args, {}) == paths - {"", "blocks"}
+
+
+def test_a_value_that_is_written_to_later_is_yielded_as_it_was():
+    class Residual(torch.nn.Module):
+        def forward(self, x):
+            hidden = x * 2
+            hidden += x
+            return hidden
+
+    x = torch.ones(2, 3)
+    program = torch.export.export(Residual(), (x,))
+    values = dict(trace_program(program, [x]))
+    assert torch.equal(values["mul"], 2 * x)
+    assert torch.equal(values["add_"], 3 * x)

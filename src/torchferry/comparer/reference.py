@@ -14,9 +14,7 @@ from torchferry.comparer.align import Origin, align_models, align_modules, align
 from torchferry.comparer.feeds import program_feeds
 from torchferry.comparer.piece import ort_value
 from torchferry.comparer.trace import single_modules, trace_modules, trace_onnx, trace_program
-from torchferry.converter.driver import handled
-from torchferry.converter.functional import functional
-from torchferry.converter.lowering import find_lowering
+from torchferry.converter.translate import prepared
 
 __all__ = ["Reference", "of_model", "of_module", "of_program", "random_values"]
 
@@ -68,7 +66,7 @@ def of_program(
         UsageError: the arguments do not fit.
     """
     feeds = program_feeds(program, args, kwargs)
-    plain = functional(program, _convertible)
+    plain = prepared(program)
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         return (pair for pair in trace_program(plain, feeds) if pair[0] in wanted)
@@ -176,9 +174,3 @@ def _given(node: torch.fx.Node) -> dict[str, Any]:
     given = {argument.name: argument.default_value for argument in arguments}
     by_place = zip((argument.name for argument in arguments), node.args, strict=False)
     return given | dict(by_place) | dict(node.kwargs)
-
-
-def _convertible(target: Any) -> bool:
-    return handled(target) or any(
-        find_lowering(target, complex=numbers) is not None for numbers in (False, True)
-    )

@@ -17,6 +17,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from torchferry.comparer.piece import Runner, tensor_of_ort, weight_bytes
 from torchferry.comparer.window import Windows
+from torchferry.converter.in_place import functional_form
 from torchferry.errors import RunError, UsageError
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
@@ -33,7 +34,7 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
     """Run a program node by node.
 
     Args:
-        program: without in-place writes.
+        program: as it is converted; what it writes to in place is yielded as it was before.
         feeds: the tensors it takes, in order.
 
     Yields:
@@ -43,7 +44,7 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
     Raises:
         UsageError: the program takes something that is no tensor.
     """
-    interpreter = torch.fx.Interpreter(program.graph_module)
+    interpreter = _Interpreter(program.graph_module)
     given = iter(feeds)
     held = {**program.state_dict, **program.constants}
     specs = iter(program.graph_signature.input_specs)
@@ -64,6 +65,15 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
                     yield f"{node.name}:{index}", item
         for last in interpreter.user_to_last_uses.get(node, ()):
             interpreter.env.pop(last, None)
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Leaves earlier values as they were: a write in place is made to a copy."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if functional_form(target) is not None:
+            args = (args[0].clone(), *args[1:])
+        return super().call_function(target, args, kwargs)
 
 
 def _placed(

@@ -16,8 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torchferry.converter import torchlib
-from torchferry.converter.driver import handled
-from torchferry.converter.lowering import find_lowering, registered
+from torchferry.converter.coverage import is_ours
+from torchferry.converter.lowering import registered
 
 __all__ = [
     "Compile",
@@ -38,13 +38,7 @@ _NO_DRAW = {"dropout", "dropout_p", "p", "train", "training"}
 
 def is_known(target: Any) -> bool:
     """Whether the converter can write an operator."""
-    return _is_ours(target) or torchlib.borrowed(target)
-
-
-def _is_ours(target: Any) -> bool:
-    return handled(target) or any(
-        find_lowering(target, complex=numbers) is not None for numbers in (False, True)
-    )
+    return is_ours(target) or torchlib.borrowed(target)
 
 
 def is_random(node: fx.Node) -> bool:
@@ -157,7 +151,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         target: how
         for target, how in table.items()
-        if not _may_be_random(target) and not _is_ours(target)
+        if not _may_be_random(target) and not is_ours(target)
     }
 
 

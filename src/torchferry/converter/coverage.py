@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import torch
 
+from torchferry.converter.driver import handled
 from torchferry.converter.functional import decomposition
 from torchferry.converter.lowering import find_lowering
 from torchferry.converter.torchlib import borrowed
 
-__all__ = ["By", "Coverage", "coverage"]
+__all__ = ["By", "Coverage", "coverage", "is_ours"]
 
 By = Literal["ours", "decomposed", "borrowed", "none"]
 """``ours``: a lowering of torchferry. ``decomposed``: torch makes it of simpler operators.
@@ -34,6 +35,13 @@ class Coverage:
     by: By
     place: str = ""
     complex: bool = False
+
+
+def is_ours(target: Any) -> bool:
+    """Whether the driver or a lowering of ours writes what an FX node calls."""
+    return handled(target) or any(
+        find_lowering(target, complex=numbers) is not None for numbers in (False, True)
+    )
 
 
 def coverage() -> list[Coverage]:

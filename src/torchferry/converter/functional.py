@@ -84,8 +84,7 @@ def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, 
 
 
 def _writes_in_place(program: ExportedProgram) -> bool:
-    if not any(target._schema.is_mutable for target in _calls(program) - _HARMLESS):
-        return False
+    """Whether there is a write that somebody may see."""
     return any(
         isinstance(node.target, torch._ops.OpOverload)
         and node.target._schema.is_mutable

@@ -15,10 +15,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from torchferry.converter import torchlib
 from torchferry.converter.block import Block
-from torchferry.converter.driver import Scope, handled
+from torchferry.converter.coverage import is_ours
+from torchferry.converter.driver import Scope
 from torchferry.converter.functional import functional, graphs_of
 from torchferry.converter.in_place import functional_form
-from torchferry.converter.lowering import find_lowering
 from torchferry.converter.provenance import module_of, user_line
 from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
@@ -52,7 +52,7 @@ def translate(
             all of them.
         LoweringFailed: one operator cannot be written with what it is given.
     """
-    program = functional(program, _ours)
+    program = prepared(program)
     _check_known(program)
     block = Block(opset)
     scope = Scope(block, Sizes(names), root=program.graph_module)
@@ -74,11 +74,16 @@ def translate(
     return model
 
 
+def prepared(program: ExportedProgram) -> ExportedProgram:
+    """The program as it is converted, node by node; the given one is left as it is.
+
+    Writes in place that nobody sees are still in it.
+    """
+    return functional(program, _ours)
+
+
 def _ours(target: Any) -> bool:
-    target = functional_form(target) or target
-    return handled(target) or any(
-        find_lowering(target, complex=numbers) is not None for numbers in (False, True)
-    )
+    return is_ours(functional_form(target) or target)
 
 
 def _bound(program: ExportedProgram, scope: Scope, as_stored: bool) -> Iterator[ir.Value]:
