@@ -170,7 +170,8 @@ def _is_random(node: torch.fx.Node) -> bool:
 
 def _given(node: torch.fx.Node) -> dict[str, Any]:
     """The arguments of a call by the names of the schema, defaults included."""
-    arguments: Any = getattr(node.target, "_schema").arguments  # noqa: B009  (an overload has one)
+    target: Any = node.target  # an overload
+    arguments = target._schema.arguments
     given = {argument.name: argument.default_value for argument in arguments}
     by_place = zip((argument.name for argument in arguments), node.args, strict=False)
     return given | dict(by_place) | dict(node.kwargs)

@@ -188,7 +188,7 @@ def linked(paths: Iterable[Path], folder: Path) -> Iterator[None]:
                 _link(path, target)
                 made.append(target)
         yield
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: no link is left behind
         for target in made:
             target.unlink(missing_ok=True)
         raise

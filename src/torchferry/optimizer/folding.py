@@ -46,6 +46,7 @@ _NEVER = RANDOM | {
     "SplitToSequence",
 }
 _GROWING = frozenset({"ConstantOfShape", "EyeLike", "Expand", "OneHot", "Pad", "Range", "Tile"})
+# What onnx's evaluator raises, from numpy or its own checks, where it cannot compute a node.
 _FAILURES = (
     ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError,
     RuntimeError, TypeError, ValueError,

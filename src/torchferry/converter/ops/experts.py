@@ -7,6 +7,7 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.repetition import name_inside
 
 __all__: list[str] = []
 
@@ -65,7 +66,8 @@ def _rows_by_group(b: Block, x: ir.Value, mat2: ir.Value, offs: ir.Value) -> ir.
     grown = inner.SequenceInsert(done, part)
     grown.type = done.type
     kept = inner.Identity(going)
-    body = b.graph(inner, [turn, going, done], [kept, grown], _named(b, inner, turn, going, done))
+    inputs = [turn, going, done]
+    body = b.graph(inner, inputs, [kept, grown], name_inside(b, "groups", inner, inputs))
     empty = b.SequenceEmpty(dtype=dtype.value)
     empty.type = done.type
     products = b.Loop(b.scalar(groups), b.constant(True), empty, body=body)
@@ -77,17 +79,3 @@ def _rows_by_group(b: Block, x: ir.Value, mat2: ir.Value, offs: ir.Value) -> ir.
 
 def _input(dtype: ir.DataType) -> ir.Value:
     return ir.Value(type=ir.TensorType(dtype), shape=ir.Shape([]))
-
-
-def _named(b: Block, inner: Block, *inputs: ir.Value) -> str:
-    """Name all values of the body as no other value is; ONNX hides no outer name behind them."""
-    places = []
-    outer: Block | None = b
-    while outer is not None:
-        places.append(str(len(outer.nodes)))
-        outer = outer.outer
-    prefix = f"groups_{'_'.join(reversed(places))}"
-    values = [*inputs, *(value for node in inner.nodes for value in node.outputs)]
-    for number, value in enumerate(values):
-        value.name = f"{prefix}_{number}"
-    return prefix

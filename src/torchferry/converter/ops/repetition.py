@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 
-__all__ = ["repeated"]
+__all__ = ["name_inside", "repeated"]
 
 Step = Callable[..., Sequence[ir.Value]]
 
@@ -41,7 +41,7 @@ def repeated(
         after = [still, *after]
     returned = [inner.Identity(value) for value in after]
     inputs = [count, still, *carried]
-    body = b.graph(inner, inputs, returned, _named(b, name, inner, inputs))
+    body = b.graph(inner, inputs, returned, name_inside(b, name, inner, inputs))
     limit: Any = b.constant(times) if isinstance(times, int) else times
     results = b.Loop(limit, going, *states, body=body, outputs=len(states))
     results = results if isinstance(results, tuple) else (results,)
@@ -50,8 +50,12 @@ def repeated(
     return results
 
 
-def _named(b: Block, name: str, inner: Block, inputs: Sequence[ir.Value]) -> str:
-    """Name all values of the body as no other value is: ONNX lets none hide behind another."""
+def name_inside(b: Block, name: str, inner: Block, inputs: Sequence[ir.Value]) -> str:
+    """Name all values of a body as no other value is: ONNX lets none hide behind another.
+
+    Returns:
+        A name for the graph of the body.
+    """
     places = []
     outer: Block | None = b
     while outer is not None:
