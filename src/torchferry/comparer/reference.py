@@ -14,6 +14,7 @@ from torchferry.comparer.align import Origin, align_models, align_modules, align
 from torchferry.comparer.feeds import program_feeds
 from torchferry.comparer.piece import ort_value
 from torchferry.comparer.trace import single_modules, trace_modules, trace_onnx, trace_program
+from torchferry.converter.randomness import is_random
 from torchferry.converter.translate import prepared
 
 __all__ = ["Reference", "of_model", "of_module", "of_program", "random_values"]
@@ -148,7 +149,7 @@ def _random_nodes(program: ExportedProgram) -> tuple[frozenset[str], frozenset[s
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
-        random = _is_random(node)
+        random = is_random(node)
         if random or any(source.name in tainted for source in node.all_input_nodes):
             example = node.meta.get("val")
             items = len(example) if isinstance(example, (list, tuple)) else 0
@@ -156,16 +157,6 @@ def _random_nodes(program: ExportedProgram) -> tuple[frozenset[str], frozenset[s
             tainted |= names
             drawn |= names if random else set()
     return frozenset(drawn), frozenset(tainted)
-
-
-def _is_random(node: torch.fx.Node) -> bool:
-    """Whether a node draws numbers; attention and LSTMs do so only for a dropout above 0."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    given = _given(node)
-    trains = given.get("train", given.get("training", True))
-    chance = next((given[name] for name in ("dropout_p", "dropout", "p") if name in given), 1.0)
-    return bool(trains) and chance != 0
 
 
 def _given(node: torch.fx.Node) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torchferry.converter import torchlib
 from torchferry.converter.coverage import is_ours
 from torchferry.converter.lowering import registered
+from torchferry.converter.randomness import may_be_random
 
 __all__ = [
     "Compile",
     "inside_aot",
     "is_known",
     "is_plain",
-    "is_random",
     "static_inputs",
     "trace",
     "trains",
@@ -32,33 +32,10 @@ __all__ = [
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 
-# Arguments of random operators that, false or 0, make them draw nothing.
-_NO_DRAW = {"dropout", "dropout_p", "p", "train", "training"}
-
 
 def is_known(target: Any) -> bool:
     """Whether the converter can write an operator."""
     return is_ours(target) or torchlib.borrowed(target)
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from PyTorch's random numbers.
-
-    Attention, recurrent layers and dropout do not where their dropout is 0 or they do not train.
-    """
-    if not _may_be_random(node.target):
-        return False
-    schema = getattr(node.target, "_schema", None)
-    for place, argument in enumerate(schema.arguments if schema is not None else ()):
-        given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-        given = argument.default_value if given is None else given
-        if argument.name in _NO_DRAW and not isinstance(given, fx.Node) and not given:
-            return False
-    return True
-
-
-def _may_be_random(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def trains(args: Sequence[Any]) -> bool:
@@ -151,7 +128,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         target: how
         for target, how in table.items()
-        if not _may_be_random(target) and not is_ours(target)
+        if not may_be_random(target) and not is_ours(target)
     }
 
 

@@ -13,7 +13,8 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from torchferry.compiler.aot import is_known, is_random
+from torchferry.compiler.aot import is_known
+from torchferry.converter.randomness import is_random
 
 __all__ = ["Refused", "obstacles", "partition", "tell"]
 
