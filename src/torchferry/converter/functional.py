@@ -17,16 +17,14 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 from torch.utils import _pytree as pytree
 
+from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.in_place import unseen
 from torchferry.converter.torchlib import borrowed
 
-__all__ = ["decomposition", "functional", "graphs_of"]
+__all__ = ["decomposition", "functional"]
 
 _ROUNDS = 3  # a decomposition may use what has to be decomposed again
 _HARMLESS = {torch.ops.aten.detach_.default}
-# It may return its argument itself, which its schema does not say: a write to one is seen by the
-# other only when it is taken apart. (Of dropout in evaluation torch makes a copy even then.)
-_ITSELF = (torch.ops.aten.type_as.default,)
 
 
 def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> ExportedProgram:
@@ -42,11 +40,11 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
         writes = first and _writes_in_place(program)
         if not table and not (writes or (first and _transformed(program))):
             break
-        if writes:
-            table |= {target: how for target in _ITSELF if (how := decomposition(target))}
         first = False
-        with _flat(program), warnings.catch_warnings():
+        with said(program), _flat(program), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            hidden = aliasing_targets(program) if writes else ()
+            table |= {target: how for target in hidden if (how := decomposition(target))}
             decomposed = program.run_decompositions(table)
         program = decomposed
     return program
@@ -55,13 +53,6 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
 def decomposition(target: Any) -> Callable[..., Any] | None:
     """How torch makes an operator of simpler ones; ``None`` when it cannot."""
     return _decompositions().get(target)
-
-
-def graphs_of(program: ExportedProgram) -> Iterator[torch.fx.Graph]:
-    """The program's graph and those of its conditions, loops and blocks."""
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            yield module.graph
 
 
 def _calls(program: ExportedProgram) -> set[Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from operator import getitem
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from torchferry.converter.aliasing import hidden_view, is_view, said
 from torchferry.converter.functional import functional
 from torchferry.converter.provenance import user_line
 from torchferry.errors import ConversionError
@@ -40,8 +39,8 @@ def refuse_mutations(program: ExportedProgram) -> None:
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     calls = _calls_of_blocks(program)
     written: dict[str, torch.fx.Node] = {}
-    for graph in (program.graph, *calls):
-        for node in graph.nodes:
+    with said(program):
+        for node in (node for graph in (program.graph, *calls) for node in graph.nodes):
             for target in _written_by(node):
                 source = _source(target, calls)
                 if source.op == "placeholder":
@@ -145,7 +144,9 @@ def _nearer(node: torch.fx.Node, calls: Mapping[torch.fx.Graph, torch.fx.Node]) 
         returned: Any = blocks[0].output_node().args[0] if blocks else None
         return returned[index] if blocks else called
     viewed, written = next(_aliased(node), (None, False))
-    return viewed if viewed is not None and (written or _is_view(node, viewed)) else None
+    if viewed is None:
+        return hidden_view(node)
+    return viewed if written or is_view(node, viewed) else None
 
 
 def _operand(placeholder: torch.fx.Node, call: torch.fx.Node) -> torch.fx.Node:
@@ -169,23 +170,3 @@ def _aliased(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, bool]]:
         for value in given if isinstance(given, (list, tuple)) else [given]:
             if isinstance(value, torch.fx.Node):
                 yield value, argument.alias_info.is_write
-
-
-def _is_view(node: torch.fx.Node, viewed: torch.fx.Node) -> bool:
-    """Whether the result lies in the memory of an argument, as far as the schema allows it.
-
-    The operator is run on fake tensors: those that a saved program holds know nothing of it.
-    """
-    values, named = torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
-    operator: Any = node.target
-    try:
-        with detect_fake_mode(viewed.meta["val"]) or nullcontext():
-            result = operator(*values, **named)
-    except RuntimeError:  # the shapes do not tell; better refuse too much than lose a write
-        return True
-    return bool(_storages(viewed.meta["val"]) & _storages(result))
-
-
-def _storages(value: Any) -> set[int]:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return {v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)}

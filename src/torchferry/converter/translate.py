@@ -14,10 +14,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from torchferry.converter import torchlib
+from torchferry.converter.aliasing import graphs_of
 from torchferry.converter.block import Block
 from torchferry.converter.coverage import is_ours
 from torchferry.converter.driver import Scope
-from torchferry.converter.functional import functional, graphs_of
+from torchferry.converter.functional import functional
 from torchferry.converter.in_place import functional_form
 from torchferry.converter.provenance import module_of, user_line
 from torchferry.converter.size import Sizes

@@ -1,0 +1,122 @@
+"""Results that are their argument itself or a view of it, which the operator's schema hides.
+
+A write in place to such a result changes the argument too. Functionalization goes by schemas, so
+that it would miss that; here the program is given operators that say what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+__all__ = ["aliasing_targets", "graphs_of", "hidden_view", "is_view", "said"]
+
+aten = torch.ops.aten
+
+_DROPOUTS = (
+    aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)  # fmt: skip
+_VIEWS: dict[Any, Any] = {
+    aten.unsafe_chunk.default: aten.chunk.default,
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}  # eager's "unsafe" results are views that are not told of each other
+
+
+def graphs_of(program: ExportedProgram) -> Iterator[fx.Graph]:
+    """The program's graph and those of its conditions, loops and blocks."""
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            yield module.graph
+
+
+def aliasing_targets(program: ExportedProgram) -> set[Any]:
+    """Operators whose schema returns something new and whose result lies in an argument's memory.
+
+    ``einsum`` that only permutes, ``type_as`` of the same dtype: they are to be taken apart.
+    """
+    return {
+        node.target
+        for graph in graphs_of(program)
+        for node in graph.nodes
+        if hidden_view(node) is not None
+    }
+
+
+def hidden_view(node: fx.Node) -> fx.Node | None:
+    """The argument whose memory the result lies in though the schema does not say so."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    if any(result.alias_info for result in target._schema.returns) or not target._can_decompose():
+        return None  # the schemas of operators that are made of no others are right
+    return next((arg for arg in node.all_input_nodes if is_view(node, arg)), None)
+
+
+def is_view(node: fx.Node, viewed: fx.Node) -> bool:
+    """Whether the result lies in the memory of an argument.
+
+    The operator is run on fake tensors of the sizes that were exported, since the program's own
+    would have the operator's questions about sizes fix these, and a saved program's do not know
+    who shares memory with whom.
+    """
+    operator: Any = node.target
+    with FakeTensorMode():
+        made: dict[fx.Node, Any] = {}
+        for arg in node.all_input_nodes:
+            made[arg] = pytree.tree_map(_of_fixed_size, arg.meta.get("val"))
+        values, named = fx.node.map_arg((node.args, node.kwargs), lambda arg: made[arg])
+        try:
+            result = operator(*values, **named)
+        except (RuntimeError, TypeError):  # a size that is not known
+            return True  # better refuse too much than lose a write
+    return bool(_storages(made[viewed]) & _storages(result))
+
+
+def _of_fixed_size(value: Any) -> Any:
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint
+    if not isinstance(value, torch.Tensor):
+        return value
+    size = [_of_fixed_size(n) for n in value.shape]
+    stride = [_of_fixed_size(n) for n in value.stride()]
+    if None in size or None in stride:
+        return None
+    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
+
+
+@contextmanager
+def said(program: ExportedProgram) -> Iterator[None]:
+    """Inside the block, idle dropouts are aliases and unsafe splits are the views they are."""
+    changed = []
+    for graph in graphs_of(program):
+        for node in graph.nodes:
+            target, args = _VIEWS.get(node.target, node.target), node.args
+            if node.target in _DROPOUTS and _idle(node):
+                target, args = aten.alias.default, node.args[:1]
+            if target is not node.target:
+                changed.append((node, node.target, node.args))
+                node.target, node.args = target, args
+    try:
+        yield
+    finally:
+        for node, target, args in changed:
+            node.target, node.args = target, args
+
+
+def _idle(node: fx.Node) -> bool:
+    """Whether a dropout returns its argument: it is not training, or drops nothing."""
+    return len(node.args) == 3 and (node.args[2] is False or node.args[1] in (0, 0.0))
+
+
+def _storages(value: Any) -> set[int]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return {v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)}
