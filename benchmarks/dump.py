@@ -1,7 +1,8 @@
-"""How fast is a dump, against a plain copy of a file of the same bytes?
+"""How fast is a dump, against a plain copy of the same bytes?
 
-Writes tensors with open_dump in each format and copies a file of as many bytes, in turn; the rate
-of a dump, checksums included, is told as a ratio to that of the copy of the same round. Writes
+Writes tensors with open_dump in each format and copies as many bytes, in turn: one file for the
+formats of one file, a folder of as many files for the folder. The rate of a dump, checksums
+included, is told as a ratio to that of the copy of the same round. Writes
 dump.json and its section of RESULTS.md beside this file; exits 1 when a ratio is below the bar.
 
     python benchmarks/dump.py [--runs 15] [--mib 256] [--folder DIR] [--no-write]
@@ -26,6 +27,7 @@ from record import machine, markdown, save
 from torchferry.dumper import open_dump
 
 FORMATS = {".onnx": "dump.onnx", ".safetensors": "dump.safetensors", "folder": "dump"}
+COPY, COPIES = "shutil.copyfile", "shutil.copytree"
 CALL_MIB = 4  # tensors of one call, as 1024 hidden at 1024 tokens
 BAR = 0.80
 
@@ -66,9 +68,9 @@ def write_dump(path: Path, calls: list[torch.Tensor]) -> None:
 def clear(folder: Path) -> None:
     """Files that are there already would be written faster, or slower."""
     for file in folder.iterdir():
-        if file.is_dir():
+        if file.is_dir() and file.name != "sources":
             shutil.rmtree(file)
-        elif file.name != "source":
+        elif file.is_file() and file.name != "source":
             file.unlink()
 
 
@@ -76,11 +78,15 @@ def measure(folder: Path, mib: int, runs: int) -> list[Line]:
     """Copy and formats in turn, so that a busy moment of the machine meets all of them alike."""
     calls = [torch.randn(CALL_MIB * 2**18) for _ in range(mib // CALL_MIB)]
     source = folder / "source"
+    sources = folder / "sources"
+    sources.mkdir(exist_ok=True)
     with source.open("wb") as stream:
-        for tensor in calls:
+        for number, tensor in enumerate(calls):
             stream.write(tensor.numpy().tobytes())
+            (sources / f"{number:06d}").write_bytes(tensor.numpy().tobytes())
     actions: dict[str, Callable[[], object]] = {
-        "shutil.copyfile": lambda: shutil.copyfile(source, folder / "copy")
+        COPY: lambda: shutil.copyfile(source, folder / "copy"),
+        COPIES: lambda: shutil.copytree(sources, folder / "copies"),
     }
     for name, file in FORMATS.items():
         actions[name] = lambda path=folder / file: write_dump(path, calls)
@@ -92,9 +98,9 @@ def measure(folder: Path, mib: int, runs: int) -> list[Line]:
             if run:  # the first round fills the file cache and starts the threads
                 times[name].append(taken)
             clear(folder)
-    copies = times["shutil.copyfile"]
-    lines = [Line("shutil.copyfile", mib / statistics.median(copies))]
+    lines = [Line(name, mib / statistics.median(times[name])) for name in (COPY, COPIES)]
     for name in FORMATS:
+        copies = times[COPIES if name == "folder" else COPY]
         ratios = [copy / dump for copy, dump in zip(copies, times[name], strict=True)]
         rate = mib / statistics.median(times[name])
         lines.append(Line(f"open_dump, {name}", rate, statistics.median(ratios)))
@@ -116,7 +122,7 @@ def table(lines: list[Line]) -> str:
 
 def write(lines: list[Line], mib: int, runs: int) -> None:
     """dump.json, and the section of RESULTS.md."""
-    question = "How fast is a dump, against a plain copy of a file of the same bytes?"
+    question = "How fast is a dump, against a plain copy of the same bytes?"
     data = {
         "question": question,
         "machine": machine(),
