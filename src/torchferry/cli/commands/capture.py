@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchferry.cli.options import DtypeOption, InputsOption
 from torchferry.errors import UsageError
 from torchferry.report.model import Cell, Report, Section, Table
 
@@ -21,12 +21,6 @@ __all__ = ["capture"]
 Row = tuple[Cell | str | int | float, ...]
 
 
-class _Dtype(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-
-
 def capture(
     model: Annotated[
         str,
@@ -35,16 +29,8 @@ def capture(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.pt2", help="Save the program.")
     ] = None,
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:function",
-            help="A function that returns two or more sets of inputs: tuples, dicts or both.",
-        ),
-    ] = None,
-    dtype: Annotated[
-        _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
-    ] = None,
+    inputs: InputsOption = None,
+    dtype: DtypeOption = None,
     patch: Annotated[
         bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
     ] = True,

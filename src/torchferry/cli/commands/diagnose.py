@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Source, Table, Tone
 
 if TYPE_CHECKING:
@@ -23,29 +24,6 @@ class _Exporter(StrEnum):
     torch_script = "torch_script"
 
 
-class _Dtype(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-
-
-_ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
-    ),
-]
-_InputsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE.py:function",
-        help="A function that returns two or more sets of inputs: tuples, dicts or both.",
-    ),
-]
-_DtypeOption = Annotated[
-    _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
-]
 _ExporterOption = Annotated[
     _Exporter, typer.Option(help="torch.export alone (fx), ours, or one of torch.onnx.export's.")
 ]
@@ -75,9 +53,9 @@ _RestOption = Annotated[
 
 
 def diagnose(
-    model: _ModelArgument,
-    inputs: _InputsOption = None,
-    dtype: _DtypeOption = None,
+    model: ModelArgument,
+    inputs: InputsOption = None,
+    dtype: DtypeOption = None,
     exporter: _ExporterOption = _Exporter.fx,
     seconds: _SecondsOption = None,
     megabytes: _MegabytesOption = None,

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from torchferry.cli.options import DtypeOption, ModelArgument
 from torchferry.report.model import Report
 
 __all__ = ["dump"]
 
 
-class _Dtype(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-
-
-_ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
-    ),
-]
 _OutOption = Annotated[
     Path,
     typer.Option(
@@ -41,9 +28,6 @@ _InputsOption = Annotated[
         metavar="FILE.py:function",
         help="A function that returns one or more sets of inputs: tuples, dicts or both.",
     ),
-]
-_DtypeOption = Annotated[
-    _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
 ]
 _ModulesOption = Annotated[
     str,
@@ -66,10 +50,10 @@ _LimitOption = Annotated[
 
 
 def dump(
-    model: _ModelArgument,
+    model: ModelArgument,
     out: _OutOption,
     inputs: _InputsOption = None,
-    dtype: _DtypeOption = None,
+    dtype: DtypeOption = None,
     modules: _ModulesOption = "*",
     drop: _DropOption = None,
     storage_limit: _LimitOption = 2**27,

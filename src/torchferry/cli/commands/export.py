@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
 from torchferry.report.model import Report
 
 __all__ = ["export"]
@@ -23,39 +24,16 @@ class _Exporter(StrEnum):
     onnx_dynamo = "onnx_dynamo"
 
 
-class _Dtype(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-
-
 class _Weights(StrEnum):
     copy = "copy"
     reference = "reference"
 
 
-_ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
-    ),
-]
-_InputsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE.py:function",
-        help="A function that returns two or more sets of inputs: tuples, dicts or both.",
-    ),
-]
 _TargetOption = Annotated[
     _Target, typer.Option(help="Standard operators, or onnxruntime's fused ones too.")
 ]
 _OpsetOption = Annotated[
     int | None, typer.Option(metavar="N", help="ONNX operator set.  [default: 20]")
-]
-_DtypeOption = Annotated[
-    _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
 ]
 _ExporterOption = Annotated[
     _Exporter, typer.Option(help="Ours, or torch.onnx.export as it stands.")
@@ -76,14 +54,14 @@ _VerifyOption = Annotated[
 
 
 def export(
-    model: _ModelArgument,
+    model: ModelArgument,
     out: Annotated[
         Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")
     ],
-    inputs: _InputsOption = None,
+    inputs: InputsOption = None,
     target: _TargetOption = _Target.onnx,
     opset: _OpsetOption = None,
-    dtype: _DtypeOption = None,
+    dtype: DtypeOption = None,
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
     verify: _VerifyOption = True,

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
-
-import typer
-
+from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
 from torchferry.report.model import Report
 
 __all__ = ["observe"]
 
 
-class _Dtype(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
-
-
 def observe(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
-        ),
-    ],
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:function",
-            help="A function that returns two or more sets of inputs: tuples, dicts or both.",
-        ),
-    ] = None,
-    dtype: Annotated[
-        _Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
-    ] = None,
+    model: ModelArgument,
+    inputs: InputsOption = None,
+    dtype: DtypeOption = None,
 ) -> Report:
     """Run MODEL on its inputs and show which dimensions are dynamic, and why.
 

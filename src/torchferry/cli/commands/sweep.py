@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from torchferry.cli.options import Dtype
 from torchferry.report.model import Report
 
 __all__ = ["sweep"]
@@ -17,12 +18,6 @@ class _Exporter(StrEnum):
     both = "both"
     to_onnx = "to_onnx"
     onnx_dynamo = "onnx_dynamo"
-
-
-class _Dtype(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    bf16 = "bf16"
 
 
 _Models = Annotated[
@@ -42,7 +37,7 @@ def sweep(
     out: _Out = Path("sweep.jsonl"),
     exporter: Annotated[_Exporter, typer.Option(help="Who exports.")] = _Exporter.both,
     dtype: Annotated[
-        list[_Dtype] | None, typer.Option(help="Convert the models first; may be repeated.")
+        list[Dtype] | None, typer.Option(help="Convert the models first; may be repeated.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Exports at a time.")] = 1,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for an export.")] = 600.0,
