@@ -218,3 +218,22 @@ def test_an_integer_may_be_absent_and_stand_inside_others():
     pair, m = infer_arguments(calls)
     assert (pair.name, str(pair.integer.size)) == ("pair.1", "pair_1")
     assert (m.optional, m.integer.seen) == (True, (1, None, 2))
+
+
+def test_two_calls_are_too_few_for_sums():
+    assert sizes({"x": (2, 4)}, {"x": (4, 8)}) == {"x": ["batch_size", "x_dim_1"]}
+    found = sizes(  # 5 = 2 + 3 and 7 = 3 + 4 by accident
+        {"input_ids": (2, 3), "attention_mask": (2, 8), KEY: (2, 1, 5, 8)},
+        {"input_ids": (3, 4), "attention_mask": (3, 11), KEY: (3, 1, 7, 8)},
+    )
+    assert found["past_key_values.0.key"] == ["batch_size", "1", "past_sequence_length", "8"]
+    assert found["attention_mask"] == ["batch_size", "past_sequence_length + sequence_length"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_preallocated_cache_that_is_absent_has_no_length(whole):
+    calls = [{KEY: None}, *[{KEY: torch.zeros(2, 1, 11, 8)}] * 2]
+    calls = [{k: v for k, v in call.items() if v is not None} for call in calls]
+    (key,) = infer_arguments(calls, [KEY[:1]] if whole else ())
+    assert key.axes[2].seen == ((None if whole else 0), 11, 11)
+    assert (key.axes[2].size == 11) is whole

@@ -4,8 +4,14 @@ import pytest
 import torch
 
 from torchferry.errors import UsageError
-from torchferry.observer.tree import leaves_of, named_path, program_inputs, replace_leaves
-from torchferry.values import make_dynamic_cache
+from torchferry.observer.tree import (
+    leaves_of,
+    named_path,
+    preallocated_caches,
+    program_inputs,
+    replace_leaves,
+)
+from torchferry.values import make_dynamic_cache, make_static_cache
 
 Point = namedtuple("Point", "left right")
 
@@ -74,3 +80,10 @@ def test_a_program_without_example_inputs_is_refused():
     program.example_inputs = None
     with pytest.raises(UsageError, match="has no example inputs"):
         list(program_inputs(program))
+
+
+def test_a_static_cache_is_preallocated_and_a_dynamic_one_is_not():
+    pairs = [(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))]
+    static, dynamic = make_static_cache(pairs, 8), make_dynamic_cache(pairs)
+    assert preallocated_caches((static,), {"cache": dynamic}) == {(0,)}
+    assert preallocated_caches((), {"given": {"cache": static}}) == {("given", "cache")}

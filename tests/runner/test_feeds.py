@@ -119,3 +119,34 @@ def test_an_empty_cross_attention_is_refused(infos):
     signature = Signature(("input_ids",), slots, {}, flatten(())[1], ())
     with pytest.raises(UsageError, match=r"no value for input past_key_values.0.key"):
         make_feeds(signature, infos, (IDS,), {})
+
+
+SHAPES = {
+    "x": ["batch", "2*batch"],
+    "key": ["batch", "past"],
+    "mask": ["batch", "past + sequence"],
+    "ids": ["batch", "sequence"],
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, None),
+        ({"x": (3, 5)}, r"input x has 5 at axis 1, which is 2\*batch \(batch = 3"),
+        ({"ids": (4, 2)}, "input ids has 4 at axis 0, which is batch .batch = 3: input x has 3"),
+        ({"mask": (3, 8)}, r"has 8 at axis 1, which is past \+ sequence .past = 5, sequence = 2"),
+        ({"key": (3, 0), "mask": (3, 2)}, None),
+    ],
+)
+def test_sizes_keep_what_the_graph_was_exported_for(changed, message):
+    sizes = {"x": (3, 6), "key": (3, 5), "mask": (3, 7), "ids": (3, 2), **changed}
+    slots = tuple(Slot(name, (name,)) for name in SHAPES)
+    signature = Signature(tuple(SHAPES), slots, {}, flatten(())[1], ())
+    infos = {name: (torch.float32, shape) for name, shape in SHAPES.items()}
+    given = {name: torch.zeros(shape) for name, shape in sizes.items()}
+    if message is None:
+        assert list(make_feeds(signature, infos, (), given)) == list(SHAPES)
+    else:
+        with pytest.raises(UsageError, match=message):
+            make_feeds(signature, infos, (), given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,8 @@ __all__ = ["Argument", "Axis", "infer_arguments"]
 Sizes = tuple[int | None, ...]  # one a call; None where the call says nothing
 Place = tuple[Path, int, int]  # path of a tensor, axis, rank
 
-_CALLS_FOR_AN_ACCIDENT = 3  # two calls make too many products, multiples and integers agree
+_CALLS_FOR_AN_ACCIDENT = 3  # two calls make too many sums, products and integers agree
+_PARTS = {"past_sequence_length", "sequence_length"}  # a sum of these is expected, as of a mask
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,19 @@ class Argument:
         return in_cache(self.path)
 
 
-def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
+def infer_arguments(
+    calls: Sequence[Mapping[Path, Any]], preallocated: Collection[Path] = ()
+) -> list[Argument]:
     """Describe every argument over all calls.
 
     A dimension is dynamic when its size differs between calls, and so is an integer. Dimensions
     whose sizes agree in every call are one dimension; one that is always the sum or product of two
-    others, or a multiple of another, is written so. Two calls say that of dimensions and of sums
-    only. A call in which an argument is absent says nothing of it.
+    others, or a multiple of another, is written so. Two calls are too few for that, but for the
+    length of a past and a sequence. A call in which an argument is absent says nothing of it.
 
     Args:
         calls: for each call, its leaves by path.
+        preallocated: where caches stand whose length does not say how much is in them.
 
     Raises:
         UsageError: an argument changes its rank, its dtype or, for a constant that is no integer,
@@ -100,7 +104,7 @@ def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
     lengths: set[int] = set()
     for path, column in columns.items():
         _check(path, column)
-        vectors = _sizes(path, column)
+        vectors = _sizes(path, column, preallocated)
         rank = _example(column).ndim if _is_tensor(column) else 0
         for axis, sizes in enumerate(vectors):
             place = (path, axis, rank)
@@ -117,7 +121,8 @@ def infer_arguments(calls: Sequence[Mapping[Path, Any]]) -> list[Argument]:
         if _varies(column) and len(calls) < _CALLS_FOR_AN_ACCIDENT:
             own = Dim.of(pick_name([(path, 0, 0)], taken))
             taken.add(str(own))
-        found.append(_describe(path, column, named, own))
+        vectors = _sizes(path, column, preallocated)
+        found.append(_describe(path, column, vectors, named, own))
     return found
 
 
@@ -187,12 +192,13 @@ def _varies(column: Sequence[Any]) -> bool:
     return all(type(leaf) is int for leaf in known) and len(set(known)) > 1
 
 
-def _sizes(path: Path, column: Sequence[Any]) -> list[Sizes]:
+def _sizes(path: Path, column: Sequence[Any], preallocated: Collection[Path]) -> list[Sizes]:
     """For each axis the size in each call; absent keys and values of a cache have length 0."""
     example = _example(column)
     if not isinstance(example, torch.Tensor):
         return [tuple(column)] if _varies(column) else []
-    length = example.ndim - 2 if in_cache(path) else None
+    grows = in_cache(path) and not any(path[: len(place)] == place for place in preallocated)
+    length = example.ndim - 2 if grows else None
     return [
         tuple(
             leaf.shape[axis] if leaf is not None else 0 if axis == length else None
@@ -213,10 +219,12 @@ def _solve(
             step that is decoded.
     """
     solved: dict[Sizes, tuple[Size, str]] = {v: (v[0] or 0, "") for v in constants}
+    usual: dict[Sizes, set[str | None]] = {v: {"sequence_length"} for v in constants}
+    usual |= {v: {conventional_name(*place) for place in at} for v, at in places.items()}
     independent: dict[Sizes, str] = {}
     # Sums and products are larger than what they are made of; what says least comes last.
     for sizes in sorted(places, key=lambda v: (None in v, sum(s or 0 for s in v))):
-        found = _expressed(sizes, solved)
+        found = _expressed(sizes, solved, usual)
         if found is None:
             independent[sizes] = f"#{len(independent)}"  # until all that need a name are known
             found = (Dim.of(independent[sizes]), "")
@@ -229,26 +237,31 @@ def _solve(
     return {v: (substitute(size, names), how) for v, (size, how) in solved.items() if v in places}
 
 
-def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[Size, str] | None:
+def _expressed(
+    sizes: Sizes,
+    solved: Mapping[Sizes, tuple[Size, str]],
+    usual: Mapping[Sizes, set[str | None]],
+) -> tuple[Size, str] | None:
     """The sizes in terms of those already named, or ``None``."""
     said = [index for index, size in enumerate(sizes) if size is not None]
     wanted = [size for size in sizes if size is not None]
     known = [
-        ([v[index] or 0 for index in said], size)
+        ([v[index] or 0 for index in said], size, usual[v])
         for v, (size, _) in solved.items()
         if None not in v
     ]
-    alike = [size for vector, size in known if vector == wanted]
+    alike = [size for vector, size, _ in known if vector == wanted]
     if alike:
         return (alike[0], "") if len(alike) == 1 else None
     enough = len(wanted) >= _CALLS_FOR_AN_ACCIDENT
-    for index, (left, a) in enumerate(known):
-        for right, b in known[index:]:
-            if wanted == [x + y for x, y in zip(left, right, strict=True)]:
+    for index, (left, a, of_a) in enumerate(known):
+        for right, b, of_b in known[index:]:
+            parts = of_a | of_b >= _PARTS and not usual[sizes] & {"past_sequence_length"}
+            if (enough or parts) and wanted == [x + y for x, y in zip(left, right, strict=True)]:
                 return a + b, "sum"
             if enough and wanted == [x * y for x, y in zip(left, right, strict=True)]:
                 return a * b, "product"
-    for vector, size in known:
+    for vector, size, _ in known:
         factor = max(wanted) // max(*vector, 1)
         if enough and factor > 1 and wanted == [x * factor for x in vector]:
             return size * factor, "multiple"
@@ -258,13 +271,14 @@ def _expressed(sizes: Sizes, solved: Mapping[Sizes, tuple[Size, str]]) -> tuple[
 def _describe(
     path: Path,
     column: Sequence[Any],
+    vectors: Sequence[Sizes],
     named: Mapping[Sizes, tuple[Size, str]],
     own: Size | None,
 ) -> Argument:
     optional = any(leaf is None for leaf in column)
     example = _example(column)
     axes = []
-    for index, sizes in enumerate(_sizes(path, column)):
+    for index, sizes in enumerate(vectors):
         seen = ", ".join("absent" if s is None else str(s) for s in sizes)
         if own is not None or sizes in named:
             size, how = named[sizes] if own is None else (own, "")

@@ -15,7 +15,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.infer import Argument, Axis, infer_arguments
 from torchferry.observer.resize import resize
 from torchferry.observer.sets import fill_defaults
-from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.observer.tree import leaves_of, preallocated_caches, replace_leaves
 from torchferry.values.describe import string_type
 
 __all__ = ["Argument", "Axis", "Call", "Observation"]
@@ -139,7 +139,9 @@ class Observation:
                 f"no call of {self.title} was recorded: run the model inside the "
                 "`with observe(model)` block, at least twice and with different sizes"
             )
-        found = infer_arguments([leaves_of(*self.normalized(c)) for c in self.calls])
+        calls = [self.normalized(call) for call in self.calls]
+        whole = {place for call in calls for place in preallocated_caches(*call)}
+        found = infer_arguments([leaves_of(*call) for call in calls], whole)
         return tuple(self._with_names_given(argument) for argument in found)
 
     def _with_names_given(self, argument: Argument) -> Argument:

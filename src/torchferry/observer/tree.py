@@ -12,7 +12,10 @@ from torch.utils import _pytree as pytree
 from torchferry.errors import UsageError
 from torchferry.values.flatten import Path, register_pytrees
 
-__all__ = ["input_sizes", "leaves_of", "named_path", "path_of", "program_inputs", "replace_leaves"]
+__all__ = [
+    "input_sizes", "leaves_of", "named_path", "path_of", "preallocated_caches", "program_inputs",
+    "replace_leaves",
+]  # fmt: skip
 
 
 def path_of(key_path: tuple[Any, ...]) -> Path:
@@ -32,6 +35,25 @@ def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Path, Any]:
             if leaf is not None:
                 found[path_of(key_path)] = leaf
     return found
+
+
+def preallocated_caches(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[Path]:
+    """Where caches stand that are allocated whole, as transformers' ``StaticCache`` is.
+
+    One that was not used yet has no tensors, and is not of length 0 for that.
+    """
+    register_pytrees()
+    leaves = (
+        pair
+        for tree in (args, kwargs)
+        for pair in pytree.tree_flatten_with_path(tree, is_leaf=_is_preallocated)[0]
+    )
+    return {path_of(key_path) for key_path, leaf in leaves if _is_preallocated(leaf)}
+
+
+def _is_preallocated(value: Any) -> bool:
+    layers = getattr(value, "layers", None)
+    return isinstance(layers, list) and any(hasattr(layer, "max_cache_len") for layer in layers)
 
 
 def replace_leaves(

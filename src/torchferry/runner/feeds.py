@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from torchferry.dims import Dim, evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import in_cache, unaliased
 from torchferry.observer.tree import leaves_of
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["InputInfo", "make_feeds"]
+
+_size = cache(parse_size)  # a session is fed again and again
 
 InputInfo = tuple["torch.dtype", Sequence[int | str | None]]  # dtype and shape of a graph input
 
@@ -44,7 +48,8 @@ def make_feeds(
     Raises:
         UsageError: an argument is missing, unknown, given twice, of another dtype, rank or size,
             a constant that differs from the one exported, or is left out though forward's
-            default is another.
+            default is another; or dimensions of one name differ, or one is not the sum or
+            product it was exported as.
     """
     places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
     feeds: dict[str, torch.Tensor] = {}
@@ -67,6 +72,7 @@ def make_feeds(
                 got = string_type((args, kwargs), with_shape=True)
                 raise UsageError(f"no value for input {name}; got {got}")
             feeds[name] = _empty(name, feeds, infos)
+    _check_dimensions(feeds, infos)
     return feeds
 
 
@@ -142,6 +148,29 @@ def _checked(name: str, leaf: Any, info: InputInfo) -> torch.Tensor:
             f"but the model takes {wanted or 'a scalar'}"
         )
     return tensor
+
+
+def _check_dimensions(feeds: Mapping[str, torch.Tensor], infos: Mapping[str, InputInfo]) -> None:
+    """Refuse sizes of a name that differ: what the graph computes from the name would be wrong."""
+    given = [
+        (_size(text), got, f"input {name} has {got} at axis {axis}")
+        for name, tensor in feeds.items()
+        for axis, (text, got) in enumerate(zip(infos[name][1], tensor.shape, strict=True))
+        if text and isinstance(text, str)
+    ]
+    known: dict[str, int] = {}
+    where: dict[str, str] = {}
+    for size, got, place in sorted(given, key=lambda one: len(names_in(one[0]))):
+        unknown = names_in(size) - known.keys()
+        if isinstance(size, Dim) and size.name in unknown:
+            known[size.name], where[size.name] = got, place
+        elif not unknown and evaluate(size, known) != got:
+            others = dict.fromkeys(where[name] for name in sorted(names_in(size)))
+            values = ", ".join(f"{name} = {known[name]}" for name in sorted(names_in(size)))
+            raise UsageError(
+                f"{place}, which is {size} ({values}: {'; '.join(others)}). The model was "
+                "exported for sizes that agree: export it again with inputs in which they do not"
+            )
 
 
 def _empty(
