@@ -4,7 +4,10 @@ import pytest
 import torch
 from op_case import check, export
 
-from torchferry.converter.functional import decomposition, functional, graphs_of
+from torchferry.converter import convert
+from torchferry.converter.aliasing import graphs_of
+from torchferry.converter.functional import decomposition, functional
+from torchferry.errors import ConversionError
 
 aten = torch.ops.aten
 
@@ -72,3 +75,27 @@ def test_a_write_to_an_input_survives_the_second_round():
     assert kinds == ["USER_INPUT_MUTATION", "USER_INPUT_MUTATION", "USER_OUTPUT"]
     (got,) = program.module()(*(t.clone() for t in inputs))
     torch.testing.assert_close(got, forward(*inputs))
+
+
+def test_a_second_trace_keeps_sizes_dynamic_that_were_1_in_the_example():
+    def function(x):
+        y = x.clone()
+        y[:, 0] = 0
+        y += x
+        return y.flatten(1), y[..., 1:] + 1
+
+    def strips(x):
+        y = x.clone()
+        y[0] = 0
+        return y[1:] + 1
+
+    check(function, *[(torch.randn(n, 3, h, w),) for n, h, w in ((1, 4, 4), (2, 8, 6), (3, 1, 1))])
+    check(strips, *[(torch.randn(n, 3),) for n in (2, 5, 1)])
+
+
+def test_what_torch_says_when_it_traces_again_names_the_reason():
+    def function(x):
+        return torch.func.grad(lambda a: (a**3).sum())(x)
+
+    with pytest.raises(ConversionError, match="torch cannot trace the program again"):
+        convert(export(function, (torch.randn(3),)))

@@ -76,7 +76,7 @@ def is_view(node: fx.Node, viewed: fx.Node) -> bool:
         values, named = fx.node.map_arg((node.args, node.kwargs), lambda arg: made[arg])
         try:
             result = operator(*values, **named)
-        except (RuntimeError, TypeError):  # a size that is not known
+        except (IndexError, RuntimeError, TypeError, ValueError):  # a size that is not known
             return True  # better refuse too much than lose a write
     return bool(_storages(made[viewed]) & _storages(result))
 

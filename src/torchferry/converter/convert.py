@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.converter import dimension, mutation, signature, torch_onnx
+from torchferry.converter import dimension, guards, mutation, signature, torch_onnx
 from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Size
@@ -40,7 +40,8 @@ def convert(
     ``present.0.key``), dynamic dimensions the names in ``dims`` or, without it, conventional ones.
     Weights are views of the program's tensors, never copies. Each node's metadata says which FX
     node, module and source line it came from, and the model's metadata how to rebuild the nested
-    outputs.
+    outputs and which tests on sizes the program has taken for granted: a call checks them. What
+    differs at sizes 0 and 1 alone leaves no test; `export` runs the model there.
 
     Args:
         program: what ``torch.export.export`` or `capture` gave.
@@ -67,12 +68,11 @@ def convert(
             "torchferry.capture returns"
         )
     mutation.refuse_mutations(program)
-    model = translate(
-        program, opset, dimension.DimensionNames(program, dims or {}), as_stored=as_stored
-    )
+    names = dimension.DimensionNames(program, dims or {})
+    model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    return _finished(model, program, defaults)
+    return _finished(model, program, names, defaults)
 
 
 def convert_with_torch(
@@ -104,16 +104,19 @@ def convert_with_torch(
         model, args, kwargs, dynamic_shapes, check_opset(opset, TORCH_OPSETS)
     )
     mutation.refuse_mutations(program)
-    dimension.rename_dimensions(translated, dimension.DimensionNames(program, dims or {}))
-    return _finished(translated, program, defaults), program
+    names = dimension.DimensionNames(program, dims or {})
+    dimension.rename_dimensions(translated, names)
+    return _finished(translated, program, names, defaults), program
 
 
 def _finished(
     model: ir.Model,
     program: ExportedProgram,
+    names: dimension.DimensionNames,
     defaults: Mapping[str, Any] | None,
 ) -> ir.Model:
-    signature.write_signature(model, signature.read_signature(program, defaults or {}))
+    conditions = guards.conditions_of(program, names)
+    signature.write_signature(model, signature.read_signature(program, defaults, conditions))
     return model
 
 

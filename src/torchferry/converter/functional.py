@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
+from torch.fx.experimental import _config as shape_config
 from torch.utils import _pytree as pytree
 
 from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.in_place import unseen
 from torchferry.converter.torchlib import borrowed
+from torchferry.errors import ConversionError
 
 __all__ = ["decomposition", "functional"]
 
@@ -41,13 +43,29 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
         if not table and not (writes or (first and _transformed(program))):
             break
         first = False
-        with said(program), _flat(program), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with said(program):
             hidden = aliasing_targets(program) if writes else ()
             table |= {target: how for target in hidden if (how := decomposition(target))}
-            decomposed = program.run_decompositions(table)
-        program = decomposed
+            traced = _traced(program, table)
+        program = traced
     return program
+
+
+def _traced(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    oblivious = shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
+        backed_size_oblivious=True  # or a size that was 1 in the example would be 1 for ever
+    )
+    with _flat(program), oblivious, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            traced: ExportedProgram = program.run_decompositions(table)
+        except Exception as error:  # torch lets any exception of its own code through
+            first = (str(error).strip().splitlines() or [""])[0][:300]
+            raise ConversionError(
+                "torch cannot trace the program again, which makes its writes in place, or "
+                f"operators without a lowering, functional: {type(error).__name__}: {first}"
+            ) from error
+    return traced
 
 
 def decomposition(target: Any) -> Callable[..., Any] | None:

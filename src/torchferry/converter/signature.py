@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.utils import _pytree as pytree
 
+from torchferry.dims import Condition
 from torchferry.errors import ConversionError
 from torchferry.observer.naming import cache_name, input_name
 from torchferry.observer.tree import leaves_of, named_path, program_inputs
@@ -24,7 +25,9 @@ __all__ = ["read_signature", "write_signature"]
 
 
 def read_signature(
-    program: ExportedProgram, defaults: Mapping[str, Any] | None = None
+    program: ExportedProgram,
+    defaults: Mapping[str, Any] | None = None,
+    conditions: Iterable[Condition] = (),
 ) -> Signature:
     """Name every input and output of a program.
 
@@ -58,7 +61,10 @@ def read_signature(
     # Whoever gives a default by name gives what was exported, unless it is an input.
     tops = {str(slot.path[0]) for slot in inputs}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
-    return Signature(parameters, tuple(inputs), constants, structure, leaves, numbers, required)
+    tests = tuple((condition.test, condition.sizes) for condition in conditions)
+    return Signature(
+        parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests
+    )
 
 
 def write_signature(model: ir.Model, signature: Signature) -> None:

@@ -1,10 +1,12 @@
 """Symbolic sizes: integer polynomials over names, equal when they mean the same. Pure Python."""
 
+from torchferry.dims.condition import Condition
 from torchferry.dims.dim import Dim, Size, evaluate, maximum, minimum, names_in, substitute
 from torchferry.dims.parse import parse_size
 from torchferry.dims.rename import Renaming, solve_renaming
 
 __all__ = [
+    "Condition",
     "Dim",
     "Renaming",
     "Size",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
+from torchferry.dims import Condition
 from torchferry.observer import Observation
 
-__all__ = ["Sizes", "other_sizes"]
+__all__ = ["Sizes", "lengths_of_caches", "other_sizes"]
 
 Sizes = dict[str, int]
 
+_ALTERNATIVES = 4  # sizes that break a condition; PyTorch may refuse some
 _TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
 
 
@@ -18,6 +21,7 @@ def other_sizes(
     *,
     keep: Mapping[str, int] | None = None,
     bounds: Mapping[str, tuple[int, int | None]] | None = None,
+    conditions: Sequence[Condition] = (),
 ) -> list[list[Sizes]]:
     """Sizes that were not recorded, to verify a model at.
 
@@ -26,6 +30,7 @@ def other_sizes(
         keep: names that must stay at one size, because the model takes no other.
         bounds: the least and largest size a program was traced for: the sizes next to them are
             where it is wrong, if it is.
+        conditions: what a program took for granted of the sizes: some that break each are tried.
 
     Returns:
         Groups of alternatives: of each group, the first that the model itself accepts is meant.
@@ -45,13 +50,17 @@ def other_sizes(
         ]
     ]
     groups += [[{**middle, name: 1}] for name in names]
-    groups += [[{**middle, name: 0}] for name in _lengths_of_caches(seen) if name in names]
+    groups += [[{**middle, name: 0}] for name in lengths_of_caches(seen) if name in names]
     groups.append([dict.fromkeys(names, 1)])
     for name, (low, high) in (bounds or {}).items():
         if name in middle and low > 2:
             groups.append([{**middle, name: low - 1}])
         if name in middle and high is not None and high < _TOO_LARGE:
             groups.append([{**middle, name: high + 1}])
+    for condition in conditions:
+        if condition.names <= middle.keys():
+            broken = (dict(s) for s in condition.samples() if not condition.holds(s))
+            groups.append([{**middle, **sizes} for sizes in islice(broken, _ALTERNATIVES)])
     return _unseen([[{**sizes, **keep} for sizes in group] for group in groups], recorded)
 
 
@@ -70,7 +79,8 @@ def _unseen(groups: Sequence[list[Sizes]], recorded: Sequence[Sizes]) -> list[li
     return kept
 
 
-def _lengths_of_caches(seen: Observation) -> list[str]:
+def lengths_of_caches(seen: Observation) -> list[str]:
+    """The names of the dimensions that are tokens in a cache and nothing else."""
     names: dict[str, None] = {}
     for argument in seen.arguments:
         if argument.cached:

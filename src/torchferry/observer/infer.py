@@ -22,7 +22,7 @@ Sizes = tuple[int | None, ...]  # one a call; None where the call says nothing
 Place = tuple[Path, int, int]  # path of a tensor, axis, rank
 
 _CALLS_FOR_AN_ACCIDENT = 3  # two calls make too many sums, products and integers agree
-_PARTS = {"past_sequence_length", "sequence_length"}  # a sum of these is expected, as of a mask
+_PARTS = {"past_sequence_length", "sequence_length"}  # a sum of these is expected
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,11 @@ def _solve(
     solved: dict[Sizes, tuple[Size, str]] = {v: (v[0] or 0, "") for v in constants}
     usual: dict[Sizes, set[str | None]] = {v: {"sequence_length"} for v in constants}
     usual |= {v: {conventional_name(*place) for place in at} for v, at in places.items()}
+    masks = {v for v, at in places.items() if any("mask" in path_text(path) for path, *_ in at)}
     independent: dict[Sizes, str] = {}
     # Sums and products are larger than what they are made of; what says least comes last.
     for sizes in sorted(places, key=lambda v: (None in v, sum(s or 0 for s in v))):
-        found = _expressed(sizes, solved, usual)
+        found = _expressed(sizes, solved, usual, is_mask=sizes in masks)
         if found is None:
             independent[sizes] = f"#{len(independent)}"  # until all that need a name are known
             found = (Dim.of(independent[sizes]), "")
@@ -241,8 +242,13 @@ def _expressed(
     sizes: Sizes,
     solved: Mapping[Sizes, tuple[Size, str]],
     usual: Mapping[Sizes, set[str | None]],
+    *,
+    is_mask: bool,
 ) -> tuple[Size, str] | None:
-    """The sizes in terms of those already named, or ``None``."""
+    """The sizes in terms of those already named, or ``None``.
+
+    A mask is as long as what it is for, be that in two parts.
+    """
     said = [index for index, size in enumerate(sizes) if size is not None]
     wanted = [size for size in sizes if size is not None]
     known = [
@@ -257,7 +263,8 @@ def _expressed(
     for index, (left, a, of_a) in enumerate(known):
         for right, b, of_b in known[index:]:
             parts = of_a | of_b >= _PARTS and not usual[sizes] & {"past_sequence_length"}
-            if (enough or parts) and wanted == [x + y for x, y in zip(left, right, strict=True)]:
+            likely = enough or parts or (is_mask and a != b)
+            if likely and wanted == [x + y for x, y in zip(left, right, strict=True)]:
                 return a + b, "sum"
             if enough and wanted == [x * y for x, y in zip(left, right, strict=True)]:
                 return a * b, "product"

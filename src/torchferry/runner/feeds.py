@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from torchferry.dims import Dim, evaluate, names_in, parse_size
+from torchferry.dims import Condition, Dim, evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import in_cache, unaliased
 from torchferry.observer.tree import leaves_of
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["InputInfo", "make_feeds"]
+
+_log = logging.getLogger("torchferry")
 
 _size = cache(parse_size)  # a session is fed again and again
 
@@ -48,8 +51,8 @@ def make_feeds(
     Raises:
         UsageError: an argument is missing, unknown, given twice, of another dtype, rank or size,
             a constant that differs from the one exported, or is left out though forward's
-            default is another; or dimensions of one name differ, or one is not the sum or
-            product it was exported as.
+            default is another; or dimensions of one name differ, one is not the sum or
+            product it was exported as, or the program holds for other sizes only.
     """
     places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
     feeds: dict[str, torch.Tensor] = {}
@@ -72,7 +75,9 @@ def make_feeds(
                 got = string_type((args, kwargs), with_shape=True)
                 raise UsageError(f"no value for input {name}; got {got}")
             feeds[name] = _empty(name, feeds, infos)
-    _check_dimensions(feeds, infos)
+    sizes = _check_dimensions(feeds, infos)
+    for test, names in signature.conditions:
+        _check_condition(_condition(test, names), sizes)
     return feeds
 
 
@@ -135,6 +140,11 @@ def _checked(name: str, leaf: Any, info: InputInfo) -> torch.Tensor:
         raise UsageError(
             f"input {name} is a {type(leaf).__name__}, but the model takes a tensor"
         ) from error
+    if tensor.is_complex() and not dtype.is_complex and shape and shape[-1] == 2:
+        raise UsageError(
+            f"input {name} is {tensor.dtype}, and ONNX has complex numbers as a last axis of two: "
+            "give torch.view_as_real(...) of it"
+        )
     if tensor.dtype != dtype:
         raise UsageError(f"input {name} is {tensor.dtype}, but the model takes {dtype}")
     fits = tensor.ndim == len(shape) and all(
@@ -150,8 +160,13 @@ def _checked(name: str, leaf: Any, info: InputInfo) -> torch.Tensor:
     return tensor
 
 
-def _check_dimensions(feeds: Mapping[str, torch.Tensor], infos: Mapping[str, InputInfo]) -> None:
-    """Refuse sizes of a name that differ: what the graph computes from the name would be wrong."""
+def _check_dimensions(
+    feeds: Mapping[str, torch.Tensor], infos: Mapping[str, InputInfo]
+) -> dict[str, int]:
+    """The size of each name.
+
+    Sizes of a name that differ are refused: what the graph computes from the name would be wrong.
+    """
     given = [
         (_size(text), got, f"input {name} has {got} at axis {axis}")
         for name, tensor in feeds.items()
@@ -171,6 +186,39 @@ def _check_dimensions(feeds: Mapping[str, torch.Tensor], infos: Mapping[str, Inp
                 f"{place}, which is {size} ({values}: {'; '.join(others)}). The model was "
                 "exported for sizes that agree: export it again with inputs in which they do not"
             )
+    return known
+
+
+def _check_condition(condition: Condition, known: Mapping[str, int]) -> None:
+    if not condition.names <= known.keys() or condition.holds(known):
+        return
+    if not condition.matters:  # nearly always without consequence: a decoder's step of one token
+        _warn(str(condition))
+        return
+    values = ", ".join(f"{name} is {known[name]}" for name in sorted(condition.names))
+    raise UsageError(
+        f"the model was exported for sizes with {condition}, and {values}: its code does "
+        "something else there. Export it again with inputs of such sizes"
+    )
+
+
+@cache
+def _warn(condition: str) -> None:
+    """Once for each condition."""
+    _log.warning(
+        "the program was captured for sizes with %s; torchferry.export compares the others too",
+        condition,
+    )
+
+
+@cache
+def _condition(test: str, sizes: tuple[str, ...]) -> Condition:
+    try:
+        return Condition(test, sizes)
+    except ValueError as error:
+        raise UsageError(
+            f"the model's signature cannot be read: {error}; export it again"
+        ) from error
 
 
 def _empty(

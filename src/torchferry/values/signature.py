@@ -53,6 +53,8 @@ class Signature:
             constant that is always returned there.
         numbers: names of the outputs that the model returns as Python numbers.
         required: the constants that must be given in every call, as forward's defaults differ.
+        conditions: what the program took for granted of sizes: the test and the sizes in it, as
+            ``torchferry.dims.Condition`` has them.
     """
 
     parameters: tuple[str, ...]
@@ -62,6 +64,7 @@ class Signature:
     leaves: tuple[list[str] | Constant, ...]
     numbers: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    conditions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -91,6 +94,7 @@ class Signature:
                 "leaves": self.leaves,
                 "numbers": self.numbers,
                 "required": self.required,
+                "conditions": self.conditions,
             }
         )
 
@@ -112,6 +116,10 @@ class Signature:
                 leaves=_leaves(data["leaves"], outputs.leaf_count),
                 numbers=_strings(data["numbers"]),
                 required=_strings(data["required"]),
+                conditions=tuple(
+                    (_strings([test])[0], tuple(_strings(sizes)))
+                    for test, sizes in data.get("conditions", ())
+                ),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(

@@ -1,0 +1,155 @@
+"""What sizes must fulfil for a program to be right, as text that is read and never executed."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torchferry.dims.dim import evaluate, names_in
+from torchferry.dims.parse import parse_size
+
+__all__ = ["Condition"]
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.USub: operator.neg, ast.Not: operator.not_,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "math.trunc": math.trunc, "math.floor": math.floor, "math.ceil": math.ceil,
+    "math.sqrt": math.sqrt, "torch.sym_float": float, "torch.sym_max": max, "torch.sym_min": min,
+    "torch.sym_not": operator.not_, "max": max, "min": min, "float": float, "int": int,
+    "round": round, "bool": bool,
+}  # fmt: skip
+_SMALL = (3, 2, 4, 5, 6, 7, 8, 9, 12, 16)
+_LARGEST = 2**31  # exponents and sizes beyond are no sizes; a file may say anything
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of sizes.
+
+    Attributes:
+        test: arithmetic, comparisons and a few functions of ``n0``, ``n1``, ...
+        sizes: what these stand for: names of dimensions, or expressions of names.
+
+    >>> condition = Condition("n0 % 4 == 2", ("batch",))
+    >>> str(condition), condition.holds({"batch": 6}), condition.holds({"batch": 5})
+    ('batch % 4 == 2', True, False)
+    """
+
+    test: str
+    sizes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Read it once, so that a text of another kind is known at the start.
+
+        Raises:
+            ValueError: it is one.
+        """
+        self.holds(dict.fromkeys(self.names, 1))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dimensions it speaks of."""
+        return frozenset[str]().union(*(names_in(parse_size(size)) for size in self.sizes))
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Whether the sizes fulfil it; what cannot be computed, as ``n0 % 0``, does not.
+
+        Args:
+            values: the size of each name in `names`.
+
+        Raises:
+            ValueError: the text is of another kind.
+        """
+        known = {f"n{i}": evaluate(parse_size(s), values) for i, s in enumerate(self.sizes)}
+        try:
+            return bool(_value(ast.parse(self.test, mode="eval").body, known))
+        except ArithmeticError:
+            return False
+        except (SyntaxError, RecursionError, TypeError) as error:
+            raise ValueError(f"{self.test!r} is no condition on sizes") from error
+
+    def samples(self) -> Iterator[dict[str, int]]:
+        """Small sizes, and sizes next to the numbers in the test, in all combinations."""
+        constants = [
+            node.value
+            for node in ast.walk(ast.parse(self.test, mode="eval"))
+            if isinstance(node, ast.Constant) and isinstance(node.value, int)
+        ]
+        near = {c + step for c in constants for step in (-1, 0, 1) if 1 < c < _LARGEST}
+        names = sorted(self.names)
+        few = _SMALL if len(names) < 3 else _SMALL[:4]
+        values = [*few, *sorted(near - set(few))]
+        for chosen in itertools.product(values, repeat=len(names)):
+            yield dict(zip(names, chosen, strict=True))
+
+    @cached_property
+    def matters(self) -> bool:
+        """Whether it fails for sizes beyond 1, as far as `samples` show.
+
+        ``torch.export`` decides for sizes above 1, and that has no consequence for most models.
+        """
+        return any(min(s.values(), default=0) > 1 and not self.holds(s) for s in self.samples())
+
+    def __str__(self) -> str:
+        """The condition in the names of the dimensions."""
+        named = {f"n{i}": _grouped(size) for i, size in enumerate(self.sizes)}
+        return ast.unparse(_Named(named).visit(ast.parse(self.test, mode="eval")))
+
+
+class _Named(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names.get(node.id, node.id))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        called = ast.unparse(node.func)
+        self.generic_visit(node)
+        return node.args[0] if called == "torch.sym_float" else node
+
+
+def _grouped(size: str) -> str:
+    found = parse_size(size)
+    return size if isinstance(found, int) or found.name == size else f"({size})"
+
+
+def _value(node: ast.expr, known: Mapping[str, int]) -> Any:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name(id=name) if name in known:
+            return known[name]
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(operand, known))
+        case ast.BinOp(op=ast.Pow(), left=left, right=right):
+            base, power = _value(left, known), _value(right, known)
+            if abs(power) > 8 or abs(base) > _LARGEST:
+                raise OverflowError
+            return base**power
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left, known), _value(right, known))
+        case ast.BoolOp(op=op, values=values):
+            return (all if isinstance(op, ast.And) else any)([_value(v, known) for v in values])
+        case ast.Compare(left=left, ops=ops, comparators=others) if _OPERATORS.keys() >= {
+            type(op) for op in ops
+        }:
+            terms = [_value(term, known) for term in (left, *others)]
+            triples = zip(ops, terms, terms[1:], strict=False)
+            return all(_OPERATORS[type(op)](a, b) for op, a, b in triples)
+        case ast.Call(func=function, args=args, keywords=[]):
+            known_function = _FUNCTIONS.get(ast.unparse(function))
+            if known_function is not None:
+                return known_function(*(_value(arg, known) for arg in args))
+    raise SyntaxError
