@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torchferry.observer.hints import (
 from torchferry.values import make_dynamic_cache
 
 DYNAMIC, AUTO = Dim.DYNAMIC, Dim.AUTO
+Point = namedtuple("Point", "left right")
 
 NAMED = {
     "input_ids": {0: "batch", 1: "seq_length"},
@@ -115,3 +116,16 @@ def test_a_shape_is_none_where_the_value_is():
     assert fitting_shape((1, None), (shape, shape)) == (shape, None)
     assert fitting_shape([None], [shape]) == [None]
     assert fitting_shape([1], [shape, shape]) == [shape, shape]  # torch.export says what is wrong
+
+
+def test_containers_keep_their_type() -> None:
+    shape: dict[int, Any] = {0: "n"}
+    lists = defaultdict(list, b=shape)
+    for container in (Point(shape, None), OrderedDict(a=shape), lists, (shape,), [shape]):
+        hinted = use_dyn_not_str(container)
+        named = use_str_not_dyn(hinted)
+        fitting = fitting_shape(container, named)
+        assert type(hinted) is type(named) is type(fitting) is type(container)
+    assert use_dyn_not_str(Point(shape, None)) == Point({0: DYNAMIC}, None)
+    assert use_dyn_not_str(lists).default_factory is list
+    assert fitting_shape(Point(None, 1), Point(shape, shape)) == Point(None, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict, namedtuple
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from torchferry.observer.model_inputs import ModelInputs
 from torchferry.values import make_dynamic_cache, string_type
 
 D, AUTO = Dim.DYNAMIC, Dim.AUTO
+Point = namedtuple("Point", "left right")
 
 
 class Add(nn.Module):
@@ -123,8 +125,9 @@ def test_the_best_set_is_no_prefill_and_has_no_size_below_two() -> None:
 
 def test_a_set_that_is_good_is_taken_as_it_is() -> None:
     first, second = (t(1, 6), t(1, 6)), (t(7, 8), t(7, 8))
-    best = ModelInputs(Add(), [first, second]).best
-    assert best[0][0] is second[0]
+    given = ModelInputs(Add(), [first, second])
+    assert given.best[0][0] is given.inputs[1][0][0]
+    assert torch.equal(given.best[0][0], second[0])
 
 
 def test_observed_calls_are_sets() -> None:
@@ -180,3 +183,39 @@ def test_what_is_no_list_of_sets(sets: Any) -> None:
 def test_what_is_no_module(model: Any) -> None:
     with pytest.raises(UsageError, match="takes a module first, not"):
         ModelInputs(model, [(torch.ones(2),), (torch.ones(3),)])
+
+
+def test_sets_are_kept_as_they_were_given() -> None:
+    caches = [make_dynamic_cache([(t(1, 1, n, 4), t(1, 1, n, 4))]) for n in (3, 5)]
+    x = t(2, 3)
+    mi = ModelInputs(Everything(), [{"x": x, "y": caches[0]}, {"x": t(4, 3), "y": caches[1]}])
+    x.fill_(7)
+    for cache in caches:
+        cache.update(t(1, 1, 9, 4), t(1, 1, 9, 4), 0)
+    assert mi.inputs[0][1]["x"].max() == 1
+    assert [kwargs["y"].get_seq_length() for _, kwargs in mi.inputs] == [3, 5]
+    assert mi.best[1]["y"].get_seq_length() in (3, 5)
+
+
+def test_an_argument_that_is_a_named_tuple_exports() -> None:
+    class Pair(torch.nn.Module):
+        def forward(self, pair: Any, *, also: Any) -> Any:
+            return pair.left + 1, also["pair"].right * 2
+
+    sets = [
+        ((Point(t(n, 3), t(n)),), {"also": OrderedDict(pair=Point(t(n), t(n, 2)))}) for n in (2, 5)
+    ]
+    mi = ModelInputs(Pair(), sets)
+    for args, kwargs, shapes in (mi.export_arguments(), _moved(mi)):
+        program = torch.export.export(Pair(), args, kwargs, dynamic_shapes=shapes)
+        pair, also = Point(t(4, 3), t(4)), OrderedDict(pair=Point(t(4), t(4, 2)))
+        left, right = (
+            program.module()(pair, also=also) if args else program.module()(pair=pair, also=also)
+        )
+        assert (left.shape, right.shape) == ((4, 3), (4, 2))
+
+
+def _moved(mi: ModelInputs) -> Any:
+    shapes = mi.guess_dynamic_shapes()
+    args, kwargs, (_, for_kwargs) = mi.move_to_kwargs(*mi.inputs[1], shapes)
+    return args, kwargs, for_kwargs

@@ -243,3 +243,50 @@ def test_calls_of_one_size_are_said_to_be_so():
     assert not seen(2, 3).unvaried
     assert not seen(2).unvaried
     assert not Observation.from_inputs(torch.nn.ReLU(), [((3,), {}), ((3,), {})]).unvaried
+
+
+def test_sets_are_taken_in_every_form_and_kept_as_they_are():
+    x = torch.zeros(2, 3)
+    seen = observed(Model(), (x,), {"x": torch.zeros(4, 3)}, ((torch.zeros(5, 3),), {}))
+    x.fill_(1)
+    assert [(len(call.args), list(call.kwargs)) for call in seen.calls] == [
+        (1, []), (0, ["x"]), (1, []),
+    ]  # fmt: skip
+    assert not seen.calls[0].args[0].any()
+    assert names(seen) == {"x": ["batch_size", "3"]}
+    with pytest.raises(UsageError, match="an input set is"):
+        observed(Model(), [x])
+    with pytest.raises(UsageError, match="an input set is"):
+        observed(Model(), x)
+
+
+def test_a_cache_that_grows_afterwards_changes_nothing():
+    caches = [make_dynamic_cache([(torch.ones(1, 1, n, 4),) * 2]) for n in (3, 5)]
+    seen = observed(Model(), *[((torch.zeros(2, 3),), {"cache": cache}) for cache in caches])
+    for cache in caches:
+        cache.update(torch.ones(1, 1, 9, 4), torch.ones(1, 1, 9, 4), 0)
+    assert [call.kwargs["cache"].get_seq_length() for call in seen.calls] == [3, 5]
+
+
+def test_a_constant_that_another_call_leaves_at_none_is_a_conflict():
+    class Flagged(torch.nn.Module):
+        def forward(self, x, flag=None):
+            return x + 1 if flag else x
+
+    seen = observed(Flagged(), ((torch.zeros(2),), {"flag": True}), ((torch.zeros(3),), {}))
+    with pytest.raises(UsageError, match="flag of Flagged is True in one call and None in anothe"):
+        assert seen.arguments
+
+
+@pytest.mark.parametrize("size", [2.5, "3", None])
+def test_sizes_that_are_no_integers_are_refused(size):
+    seen = observed(Model(), ((torch.zeros(2, 3),), {}), ((torch.zeros(4, 3),), {}))
+    with pytest.raises(UsageError, match="a size is an integer, and inputs_at was given"):
+        seen.inputs_at({"batch_size": size})
+
+
+def test_sizes_that_no_dimension_can_have_are_refused():
+    seen = observed(Model(), ((torch.zeros(2, 3),), {}), ((torch.zeros(4, 3),), {}))
+    with pytest.raises(UsageError, match=r"no x has shape \[-1, 3\], as batch_size=-1 asks"):
+        seen.inputs_at({"batch_size": -1})
+    assert seen.inputs_at({"batch_size": 0})[1]["x"].shape == (0, 3)

@@ -3,6 +3,7 @@ import threading
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import LlamaForCausalLM
 
 from torchferry.errors import UsageError
@@ -48,10 +49,6 @@ def llm():
     )["model"]
 
 
-def hooks(model):
-    return len(model._forward_hooks), len(model._forward_pre_hooks)
-
-
 def test_inputs_are_kept_as_they_were_before_the_call():
     seen_list = []
     model = Grow()
@@ -83,14 +80,83 @@ def test_results_and_signature_stay_as_they_are():
     assert seen.calls[0].seconds > 0
 
 
-def test_hooks_are_gone_afterwards_also_after_an_exception():
+def test_the_model_is_as_before_also_after_an_exception():
     model = Picky()
+    forward = Picky.forward
     with pytest.raises(ZeroDivisionError), observe(model):
         raise ZeroDivisionError
-    with pytest.raises(ValueError, match="not three"), observe(model) as seen:
-        model(torch.ones(3))
-    assert hooks(model) == (0, 0)
+    with observe(model) as seen:
+        assert not model._forward_hooks  # torch's fast paths are not taken with them
+        assert not model._forward_pre_hooks
+        with pytest.raises(ValueError, match="not three"):
+            model(torch.ones(3))
+    assert Picky.forward is forward
+    assert "forward" not in vars(model)
     assert seen.calls == []
+
+
+def test_the_fast_path_of_an_encoder_layer_is_taken():
+    model = torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True).eval()
+    x = torch.randn(2, 40, 64)
+    with torch.no_grad():
+        expected = model(x)
+        with observe(model) as seen:
+            got = model(x)
+    assert torch.equal(got, expected)
+    assert torch.equal(seen.calls[0].outputs, expected)
+
+
+def test_calls_without_hooks_are_recorded_too():
+    class OwnCall(torch.nn.Linear):
+        def __call__(self, x):
+            return self.forward(x)
+
+    model = OwnCall(2, 2)
+    with observe(model) as seen:
+        model(torch.ones(1, 2))
+        model.forward(torch.ones(2, 2))
+    assert [len(call.args[0]) for call in seen.calls] == [1, 2]
+
+
+def test_a_call_that_a_hook_of_all_modules_refuses_is_not_recorded():
+    model = torch.nn.Linear(2, 2)
+
+    def refuse(module, args):
+        if len(args[0]) == 3:
+            raise ValueError("not three")
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
+    try:
+        with observe(model) as seen:
+            model(torch.ones(1, 2))
+            with pytest.raises(ValueError, match="not three"):
+                model(torch.ones(3, 2))
+            model(torch.ones(2, 2))
+    finally:
+        hook.remove()
+    assert [len(call.args[0]) for call in seen.calls] == [1, 2]
+
+
+def test_a_block_may_begin_while_another_thread_is_inside_the_model():
+    begun, entered = threading.Event(), threading.Event()
+
+    class Waiting(torch.nn.Module):
+        def forward(self, x):
+            begun.set()
+            assert entered.wait(timeout=30)
+            return x + 1
+
+    model, results = Waiting(), []
+    model.register_forward_hook(lambda *_: None)
+    thread = threading.Thread(target=lambda: results.append(model(torch.zeros(1))))
+    thread.start()
+    assert begun.wait(timeout=30)
+    with observe(model) as seen:
+        entered.set()
+        thread.join()
+        model(torch.zeros(2))
+    assert results == [torch.ones(1)]
+    assert [len(call.args[0]) for call in seen.calls] == [2]
 
 
 def test_a_call_that_raises_leaves_no_trace_in_the_next():
@@ -171,6 +237,57 @@ def test_limit_keeps_the_first_calls():
     assert [call.args[0].shape[0] for call in seen.calls] == [1, 2]
 
 
+def test_limit_holds_for_calls_within_a_call():
+    with observe(model := Countdown(), limit=1) as seen:
+        model(torch.ones(3))
+    assert [call.args[0].shape[0] for call in seen.calls] == [1]  # the first that ends
+
+
+def test_limit_holds_for_threads():
+    barrier = threading.Barrier(4)
+
+    class Meeting(torch.nn.Module):
+        def forward(self, x):
+            barrier.wait(timeout=30)
+            return x
+
+    model = Meeting()
+    with observe(model, limit=2) as seen:
+        threads = [threading.Thread(target=model, args=(torch.ones(1),)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(seen.calls) == 2
+
+
+@pytest.mark.parametrize("limit", ["3", -1, 2.0, True])
+def test_a_limit_that_is_no_number_of_calls_is_refused(limit):
+    with (
+        pytest.raises(UsageError, match="limit is a number of calls"),
+        observe(torch.nn.ReLU(), limit=limit),
+    ):
+        pytest.fail("it must not start")
+
+
+def test_values_of_every_kind_go_through():
+    class Double(torch.nn.Module):
+        def forward(self, x, extra=None):
+            return x * 2
+
+    model, x = Double(), torch.ones(3, 2)
+    itself = [x]
+    itself.append(itself)
+    with observe(model) as seen:
+        got = model(x, itself)
+        model(x, extra=torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged))
+        model(x.to_sparse())
+        assert torch.equal(torch.func.vmap(model)(x), got)
+    assert torch.equal(got, x * 2)
+    assert len(seen.calls) == 4
+    assert torch.equal(seen.calls[0].args[1][0], x)
+
+
 def test_what_was_inferred_grows_with_the_calls():
     model = torch.nn.Linear(2, 2)
     with observe(model) as seen:
@@ -180,11 +297,13 @@ def test_what_was_inferred_grows_with_the_calls():
         assert seen.dynamic_names == ("batch_size",)
 
 
-def test_nothing_is_recorded_while_torch_export_traces():
+def test_nothing_is_recorded_while_torch_traces():
     model = torch.nn.Linear(2, 2)
     with observe(model) as seen:
         torch.export.export(model, (torch.ones(3, 2),))
         torch.export.export(model, (torch.ones(3, 2),), strict=True)
+        make_fx(model)(torch.ones(3, 2))
+        torch.fx.symbolic_trace(model)
         model(torch.ones(4, 2))
     assert [call.args[0].shape[0] for call in seen.calls] == [4]
 

@@ -5,14 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from torchferry.errors import UsageError
 from torchferry.observer.sets import (
     Arguments,
     arrange,
     as_arguments,
+    as_sets,
+    given_values,
     name_positional,
     positional_keys,
+    refuse_mixed,
     star_position,
 )
 
@@ -36,6 +40,16 @@ def test_a_tuple_and_a_dict_are_two_positional_arguments_unless_the_first_is_a_t
     assert as_arguments((1, {"y": 2})) == ((1, {"y": 2}), {})
     assert as_arguments(((1,), {"y": 2})) == ((1,), {"y": 2})
     assert as_arguments(()) == ((), {})
+
+
+@pytest.mark.parametrize("sets", [None, 3, {"x": 1}, "ab", torch.zeros(2)], ids=str)
+def test_what_is_no_list_of_sets(sets: Any) -> None:
+    with pytest.raises(UsageError, match="export takes a list of input sets, not"):
+        as_sets(sets, "export")
+
+
+def test_sets_may_come_one_by_one() -> None:
+    assert as_sets(iter([(1,), {"x": 2}]), "export") == [((1,), {}), ((), {"x": 2})]
 
 
 def test_what_is_positional_in_all_stays_so() -> None:
@@ -85,3 +99,40 @@ def test_naming_positional_arguments() -> None:
         name_positional(inspect.signature(only), (1, 2), "f")
     with pytest.raises(UsageError, match="takes 2 positional arguments, and 3"):
         name_positional(inspect.signature(plain), (1, 2, 3), "f")
+
+
+@pytest.mark.parametrize(
+    ("calls", "refused"),
+    [
+        ([{"b": True}, {}], "b of Net is True"),
+        ([{}, {"b": "x"}], "b of Net is 'x'"),
+        ([{"b": None}, {"b": 3}], "b of Net is 3"),
+        ([{"b": True}, {"b": True}], ""),
+        ([{"b": None}, {}], ""),
+        ([{"b": [1]}, {}], ""),  # what is within is looked at leaf by leaf
+        ([{"d": 3}, {}], ""),  # absent is the default, which is no None
+        ([{"d": 3}, {"d": None}], "d of Net is 3"),
+    ],
+)
+def test_a_constant_that_other_calls_leave_at_none_is_refused(
+    calls: list[dict[str, Any]], refused: str
+) -> None:
+    def defaults(a: Any = None, b: Any = None, d: Any = 2) -> None: ...
+
+    signature = inspect.signature(defaults)
+    values = given_values([signature.bind(**call) for call in calls])
+    if not refused:
+        refuse_mixed(values, "Net")
+        return
+    with pytest.raises(UsageError, match=f"argument {refused} in one call and None in another"):
+        refuse_mixed(values, "Net")
+
+
+def test_the_values_of_all_calls_are_those_given_or_the_defaults() -> None:
+    def function(a: Any, /, b: Any = 2, *xs: Any, c: Any) -> None: ...
+
+    bind = inspect.signature(function).bind_partial
+    assert given_values([bind(1, c=5), bind(3, 4, 6)]) == {
+        "a": [1, 3], "c": [5, None], "b": [2, 4], "xs": [None, (6,)],
+    }  # fmt: skip
+    assert given_values([]) == {}

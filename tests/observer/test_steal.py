@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -147,6 +148,8 @@ def test_names_of_submodules(
         ([("a", MODEL := Inner()), ("b", MODEL)], {}, "Inner is given twice, as 'a' and 'b'"),
         (Inner(), {"method_name": "fit"}, "Inner has no method 'fit'"),
         (Inner(), {"fprint": "shape"}, "fprint is no function but str"),
+        (Inner(), {"dump_file": "d", "storage_limit": "1"}, "is a number of bytes, not '1'"),
+        (Inner(), {"dump_file": "d", "dump_drop": 3}, "dump_drop takes names"),
     ],
 )
 def test_wrong_modules_are_refused(model: Any, options: dict[str, Any], message: str) -> None:
@@ -167,6 +170,30 @@ def test_any_method_by_name(capsys: pytest.CaptureFixture[str]) -> None:
         "-.",
     ]
     assert "shift" not in vars(model)
+
+
+def test_lists_of_modules_have_no_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    model = torch.nn.ModuleList([Inner()])
+    with steal_forward(model, submodules=True):
+        model[0](torch.zeros(2))
+    assert [line for line in lines(capsys) if line.startswith("+")] == [
+        "+0 -- stolen forward for class Inner -- iteration 0"
+    ]
+
+
+def test_a_nested_tensor_goes_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).eval()
+    x, mask = torch.randn(2, 4, 8), torch.tensor([[False, False, True, True], [False] * 4])
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's own, of nested tensors
+        expected = model(x, src_key_padding_mask=mask)
+        with steal_forward(model, submodules=True, dump_file=tmp_path / "d"):
+            got = model(x, src_key_padding_mask=mask)
+    assert torch.equal(got, expected)
+    assert list(read_dump(tmp_path / "d")) == [("", 0, "I"), ("", 0, "O")]
+    skipped = [line for line in lines(capsys) if line.startswith("-- skips key=('layers.")]
+    assert len(skipped) == 4
 
 
 def test_options_of_the_description(capsys: pytest.CaptureFixture[str]) -> None:

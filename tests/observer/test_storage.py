@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import contextvars
 import gc
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +94,85 @@ def test_what_a_dump_cannot_hold_is_left_out(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "-- skips key='x', x: a Trace cannot be stored -- Trace\n"
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # torch's own, for jvp
+def test_what_cannot_be_read_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @dataclass
+    class Later:
+        a: Any
+        b: Any = field(init=False)
+
+    itself: list[Any] = [torch.ones(1)]
+    itself.append(itself)
+    values = [
+        torch.eye(3).to_sparse(),
+        torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
+        Later(torch.ones(1)),
+        itself,
+        torch.zeros(2, device="meta"),
+    ]
+    with open_storage(tmp_path / "d.onnx", 2**20, (), QUIET) as room:
+        for number, value in enumerate(values):
+            room.outputs("m", number, value)
+        x = torch.ones(3)
+
+        def seen(key: str, y: torch.Tensor) -> torch.Tensor:
+            room.outputs(key, 0, y)
+            return (y * 2).sum()
+
+        torch.func.vmap(partial(seen, "vmap"))(x)
+        torch.func.grad(partial(seen, "grad"))(x)
+        torch.func.jvp(partial(seen, "jvp"), (x,), (x,))
+        torch.func.functionalize(partial(seen, "functionalize"))(x)
+        room.outputs("m", 99, torch.ones(1))
+    assert list(read_dump(tmp_path / "d.onnx")) == [("m", 99, "O")]
+    assert len(room.skipped) == room.left_out == len(values) + 4
+    assert len(caplog.records) == room.left_out
+
+
+def test_so_many_left_out_values_are_listed_and_all_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchferry.observer.storage._LISTED", 3)
+    room, _ = storage(limit=0)
+    for number in range(5):
+        room.outputs("m", number, torch.zeros(1))
+    assert (list(room.skipped), room.left_out) == ([("m", n, "O") for n in range(3)], 5)
+
+
+@pytest.mark.parametrize("name", ["dump.onnx", "dump.safetensors", "folder"])
+def test_the_limit_is_for_what_lies_between_tensors_too(tmp_path: Path, name: str) -> None:
+    big = torch.zeros(1_000_000)
+    with open_storage(tmp_path / name, 10_000, (), QUIET) as room:
+        room.put("far", (big[:1], big[-1:]))
+        room.put("near", (big[:1], big[10:11]))
+        room.put("same", [big[:100]] * 50)
+    assert list(read_dump(tmp_path / name)) == ["near", "same"]
+    assert room.sizes == {"near": 44, "same": 400}
+    assert room.left == 10_000 - 444
+
+
+@pytest.mark.parametrize(
+    ("limit", "drop", "message"),
+    [
+        ("1", (), "storage_limit is a number of bytes, not '1'"),
+        (None, (), "storage_limit is a number of bytes, not None"),
+        (-1, (), "not -1"),
+        (1.5, (), "not 1.5"),
+        (2**20, 3, "dump_drop takes names of keyword arguments, not int"),
+        (2**20, [3], "dump_drop takes names"),
+    ],
+)
+def test_wrong_settings_are_refused_at_the_start(
+    tmp_path: Path, limit: Any, drop: Any, message: str
+) -> None:
+    with (
+        pytest.raises(UsageError, match=message),
+        open_storage(tmp_path / "d.onnx", limit, drop, QUIET),
+    ):
+        pytest.fail("it must not start")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk_is_not_waited_out() -> None:
     room, _ = storage()
     with pytest.raises(UsageError, match="No space left"):
@@ -151,6 +235,39 @@ def test_steal_append_stores_in_the_innermost_dump_and_nowhere_outside(tmp_path:
     steal_append("after", 3)
     assert list(read_dump(tmp_path / "inner")) == ["x"]
     assert read_dump(tmp_path / "outer") == {"y": 2}
+
+
+def test_steal_append_stores_in_the_dump_of_its_own_thread(tmp_path: Path) -> None:
+    opened, stored = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with open_storage(tmp_path / "other", 2**20, (), QUIET):
+            opened.set()
+            assert stored.wait(timeout=30)
+
+    thread = threading.Thread(target=other)
+    with open_storage(tmp_path / "mine", 2**20, (), QUIET):
+        thread.start()
+        assert opened.wait(timeout=30)
+        steal_append("x", 1)
+        stored.set()
+        thread.join()
+        with ThreadPoolExecutor(1) as pool:  # of a thread without a block of its own
+            pool.submit(steal_append, "y", 2).result()
+    assert read_dump(tmp_path / "mine") == {"x": 1, "y": 2}
+    assert read_dump(tmp_path / "other") == {}
+
+
+def test_steal_append_never_stores_in_a_dump_that_is_closed(tmp_path: Path) -> None:
+    first = open_storage(tmp_path / "first", 2**20, (), QUIET)
+    contextvars.copy_context().run(first.__enter__)
+    second = open_storage(tmp_path / "second", 2**20, (), QUIET)
+    second.__enter__()
+    contextvars.copy_context().run(second.__exit__, None, None, None)
+    steal_append("x", 1)
+    first.__exit__(None, None, None)
+    steal_append("y", 2)
+    assert (read_dump(tmp_path / "first"), read_dump(tmp_path / "second")) == ({"x": 1}, {})
 
 
 @pytest.mark.parametrize("name", ["folder", "dump.onnx", "dump.safetensors"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 from typing import Any
 
 import pytest
@@ -140,7 +141,57 @@ def test_what_replaces_the_method_meanwhile_stays_and_works(model: Doubler) -> N
     assert len(tap.heard) == 2
 
 
-def test_a_copy_made_in_the_block_is_a_module_of_its_own(model: Doubler) -> None:
+class Scale(torch.nn.Module):
+    """Has state, so that it matters which module runs."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(factor))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class ScaleMore(Scale):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + 1
+
+
+def _loaded(module: torch.nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    with torch.serialization.safe_globals([Scale, set]):
+        return torch.load(file, weights_only=True)
+
+
+COPIES = [
+    copy.copy,
+    copy.deepcopy,
+    lambda module: module._replicate_for_data_parallel(),
+    _loaded,
+]
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["copy", "deepcopy", "replica", "saved"])
+def test_a_copy_made_in_the_block_is_a_module_of_its_own(copied: Any) -> None:
+    model = Scale(2.0)
+    tap = Listener(model)
+    with tapped([tap]):
+        twin = copied(model)
+        twin._parameters = {"factor": torch.nn.Parameter(torch.tensor(5.0))}
+        vars(twin).pop("factor", None)  # where a replica has it
+        assert twin(torch.ones(1)).item() == 5
+        assert tap.heard == []
+        assert model(torch.ones(1)).item() == 2
+    assert twin(torch.ones(1)).item() == 5
+    assert type(twin) is Scale
+    assert "forward" not in vars(twin)
+    assert len(tap.heard) == 2
+
+
+def test_a_copy_of_a_method_set_on_the_instance_is_bound_to_the_copy(model: Doubler) -> None:
+    vars(model)["forward"] = model.forward
     tap = Listener(model)
     with tapped([tap]):
         twin = copy.deepcopy(model)
@@ -150,28 +201,96 @@ def test_a_copy_made_in_the_block_is_a_module_of_its_own(model: Doubler) -> None
     assert torch.equal(twin(torch.ones(1)), torch.full((1,), 2.0))
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_torch_export_is_told_of_apart(model: Doubler, strict: bool) -> None:
-    tap = Listener(model)
-    with tapped([tap]):
-        program = torch.export.export(model, (torch.ones(2),), strict=strict)
-    assert tap.heard == ["export"]
-    expected = torch.export.export(model, (torch.ones(2),), strict=strict)
-    assert str(program.graph) == str(expected.graph)
+def test_other_modules_of_the_class_and_of_its_subclasses_are_not_heard() -> None:
+    model, other, more = Scale(2.0), Scale(3.0), ScaleMore(4.0)
+    one, two = Listener(model), Listener(more)
+    with tapped([one]):
+        assert (other(torch.ones(1)).item(), more(torch.ones(1)).item()) == (3, 5)
+        assert one.heard == []
+        with tapped([two]):
+            assert more(torch.ones(1)).item() == 5
+    assert (len(one.heard), len(two.heard)) == (0, 2)  # not again for super().forward
 
 
-def test_compilers_hear_nothing_and_compile_the_same(model: Doubler) -> None:
+def test_a_class_is_as_it_was_afterwards(model: Doubler) -> None:
+    forward, attributes = vars(Doubler)["forward"], list(vars(Doubler))
+    with tapped([Listener(model)]):
+        assert vars(Doubler)["forward"] is not forward
+        with tapped([Listener(model), Listener(Doubler())]):
+            pass
+        assert "forward" not in vars(model)
+    assert vars(Doubler)["forward"] is forward
+    assert list(vars(Doubler)) == attributes
+
+
+def test_a_module_without_the_method_leaves_nn_module_alone() -> None:
+    forward = vars(torch.nn.Module)["forward"]
+    with tapped([Listener(torch.nn.ModuleList())]):
+        assert vars(torch.nn.Module)["forward"] is forward
+
+
+def test_a_class_that_is_patched_in_the_block_runs_the_patch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Scale(2.0)
     tap = Listener(model)
     with tapped([tap]):
-        compiled = torch.compile(model, backend="eager", fullgraph=True)
-        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+        monkeypatch.setattr(Scale, "forward", lambda self, x: x - self.factor)
+        assert model(torch.ones(1)).item() == -1
+    assert model(torch.ones(1)).item() == -1
+    monkeypatch.undo()  # puts back what it found, which is the function of the block
+    assert model(torch.ones(1)).item() == 2
     assert tap.heard == []
-    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
 
 
-def test_a_method_compiled_before_is_heard_as_a_whole() -> None:
-    compiled = torch.compile(Doubler(), backend="eager")
-    tap = Listener(compiled)
+def test_a_patch_that_ends_in_the_block_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Scale(2.0)
+    original = Scale.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(Scale, "forward", lambda self, x: x - self.factor)
+        block = tapped([Listener(model)])
+        block.__enter__()
+    assert model(torch.ones(1)).item() == 2
+    block.__exit__(None, None, None)
+    assert Scale.forward is original
+
+
+def test_modules_may_change_their_class_in_the_block() -> None:
+    lazy = torch.nn.LazyLinear(3)
+    linear = torch.nn.Linear(2, 2)
+    one, two = Listener(lazy), Listener(linear)
+    with tapped([one, two]):
+        lazy(torch.ones(2, 4))
+        lazy(torch.ones(5, 4))
+        torch.nn.utils.parametrizations.orthogonal(linear)
+        linear(torch.ones(1, 2))
+    assert (len(one.heard), len(two.heard)) == (4, 2)
+    assert type(lazy) is torch.nn.Linear
+    assert isinstance(linear, torch.nn.Linear)
+
+
+def test_a_graph_module_may_be_changed_in_the_block() -> None:
+    traced = torch.fx.symbolic_trace(Doubler())
+    tap = Listener(traced)
     with tapped([tap]):
-        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+        assert traced(torch.ones(1)).item() == 2
+        next(node for node in traced.graph.nodes if node.op == "call_function").args = (
+            next(iter(traced.graph.nodes)), 7,
+        )  # fmt: skip
+        traced.recompile()
+        assert traced(torch.ones(1)).item() == 7
+    assert traced(torch.ones(1)).item() == 7
     assert len(tap.heard) == 2
+
+
+def test_a_class_with_slots_is_heard() -> None:
+    class Slotted(Doubler):
+        __slots__ = ("extra",)
+
+    model = Slotted()
+    model.extra = 1
+    tap = Listener(model)
+    with tapped([tap]):
+        model(torch.ones(1))
+    assert len(tap.heard) == 2
+    assert model.extra == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import logging
 
 import pytest
@@ -43,6 +44,14 @@ def test_what_is_not_stored_is_told_to_everyone(
         Trace(None).skips("k", "too large", 1)
     assert capsys.readouterr().out == "-- skips key='k', too large -- <1>\n"
     assert "key='k', too large" in caplog.text
+
+
+def test_what_a_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", out)
+    Trace(describe).leaves("m", "\ud800 é")
+    out.flush()
+    assert out.buffer.getvalue() == b"  -> <\\ud800 \\xe9>\n-m.\n"
 
 
 def test_without_a_description_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

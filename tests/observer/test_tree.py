@@ -34,6 +34,13 @@ def test_leaves_have_plain_paths_and_none_is_left_out():
     }  # fmt: skip
 
 
+def test_keys_that_read_alike_are_two_paths():
+    leaves = leaves_of((), {"d": {1.5: 1, "1.5": 2, (0, "a"): 3, True: 4}})
+    assert leaves == {
+        ("d", "[1.5]"): 1, ("d", "1.5"): 2, ("d", "[(0, 'a')]"): 3, ("d", 1): 4,
+    }  # fmt: skip
+
+
 def test_a_cache_is_taken_apart_and_an_empty_one_has_no_leaf():
     assert list(leaves_of((), {"past_key_values": cache()})) == [
         ("past_key_values", "key_cache", 0), ("past_key_values", "value_cache", 0),

@@ -101,7 +101,7 @@ def _report(title: str, out: Path, taps: list[Watched], store: Storage) -> Repor
     problems: tuple[str, ...] = ()
     if store.skipped:
         sections.append(Section("Left out", (_skipped_table(store.skipped),)))
-        left = f"{counted(len(store.skipped), 'value')} of {len(store.skipped) + len(store.sizes)}"
+        left = f"{counted(store.left_out, 'value')} of {store.left_out + len(store.sizes)}"
         more = "raise --storage-limit, or choose fewer modules with --modules"
         problems = (f"{left} left out: {more}",)
     size = bytes_text(sum(store.sizes.values()))
@@ -141,5 +141,5 @@ def _module_table(taps: list[Watched], sizes: Mapping[Any, int]) -> Table:
 
 def _skipped_table(skipped: Mapping[Any, str]) -> Block:
     rows = tuple((repr(key), Cell(why, "warn")) for key, why in skipped.items())
-    note = f"the first {_ROWS} of {len(rows)}; --json has all"
+    note = f"the first {_ROWS} of {len(rows)}; --json has the first 10,000"
     return Table(("value", "why"), rows[:_ROWS], note=note if len(rows) > _ROWS else "")

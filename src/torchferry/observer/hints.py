@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,11 +65,23 @@ def use_str_not_dyn(dynamic_shapes: Any) -> Any:
 
 def _replace(shapes: Any, change: Callable[[Path, Any], Any], path: Path) -> Any:
     if isinstance(shapes, Mapping):
-        return {key: _replace(value, change, (*path, key)) for key, value in shapes.items()}
+        items = [_replace(value, change, (*path, key)) for key, value in shapes.items()]
+        return _like(shapes, items)
     if isinstance(shapes, list | tuple):
-        items = [_replace(value, change, (*path, i)) for i, value in enumerate(shapes)]
-        return items if isinstance(shapes, list) else tuple(items)
+        return _like(shapes, [_replace(one, change, (*path, i)) for i, one in enumerate(shapes)])
     return change(path, shapes)
+
+
+def _like(container: Any, items: list[Any]) -> Any:
+    """The items in a container of the same type: torch.export compares the types."""
+    cls: Any = type(container)
+    node: Any = namedtuple if hasattr(cls, "_fields") else cls
+    if node in pytree.BUILTIN_TYPES:
+        _, context = pytree.SUPPORTED_NODES[node].flatten_fn(container)
+        return pytree.SUPPORTED_NODES[node].unflatten_fn(items, context)
+    if isinstance(container, Mapping):
+        return dict(zip(container, items, strict=True))
+    return items if isinstance(container, list) else tuple(items)
 
 
 def nest_shapes(value: Any, prefix: Path, shape_of: Callable[[Path, Any], Any]) -> Any:
@@ -111,8 +124,7 @@ def fitting_shape(value: Any, shape: Any) -> Any:
     if type(value) is not type(shape) or not isinstance(value, dict | list | tuple):
         return shape
     if isinstance(value, dict):
-        return {key: fitting_shape(value.get(key), inner) for key, inner in shape.items()}
+        return _like(shape, [fitting_shape(value.get(key), one) for key, one in shape.items()])
     if len(value) != len(shape):  # torch.export says what does not fit
         return shape
-    items = [fitting_shape(v, inner) for v, inner in zip(value, shape, strict=True)]
-    return items if isinstance(value, list) else tuple(items)
+    return _like(shape, [fitting_shape(v, one) for v, one in zip(value, shape, strict=True)])

@@ -16,13 +16,14 @@ from torchferry.dims import Dim, names_in, substitute
 from torchferry.errors import UsageError
 from torchferry.observer.hints import fitting_shape, nest_shapes
 from torchferry.observer.infer import Axis
+from torchferry.observer.keep import keep_set
 from torchferry.observer.naming import input_name, made_name
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import (
     Arguments,
     Key,
     arrange,
-    as_arguments,
+    as_sets,
     name_positional,
     positional_keys,
     star_position,
@@ -44,8 +45,8 @@ class ModelInputs:
     absent and None are the same. An integer that differs between sets is a dynamic one.
 
     Attributes:
-        inputs: the sets as ``(args, kwargs)``. An argument is positional in all of them or, if
-            one gives it by name, named in all.
+        inputs: copies of the sets as ``(args, kwargs)``. An argument is positional in all of them
+            or, if one gives it by name, named in all.
         observation: the same sets as calls; its ``arguments`` say why each axis is dynamic or
             static, and which integers vary.
 
@@ -73,15 +74,13 @@ class ModelInputs:
             UsageError: no module, no such method, no list of sets, a set does not fit the method,
                 or an argument changes its rank, its dtype or, for a constant, its value.
         """
-        _check(model, inputs)
-        method = getattr(model, method_name, None)
-        if method is None:
-            close = get_close_matches(method_name, dir(model), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(f"{type(model).__name__} has no method {method_name!r}{hint}")
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(f"ModelInputs takes a module first, not {string_type(model)}")
+        given = [keep_set(one) for one in as_sets(inputs, "ModelInputs")]
+        method = _method(model, method_name)
         self._place = f"{type(model).__name__}.{method_name}"
         self._signature = inspect.signature(method)
-        self.inputs = arrange(self._signature, [as_arguments(s) for s in inputs], self._place)
+        self.inputs = arrange(self._signature, given, self._place)
         self.observation = Observation(
             self._signature, type(model).__name__, [Call(*one) for one in self.inputs]
         )
@@ -289,14 +288,13 @@ class ModelInputs:
         return emptied(value, key, arguments, sizes, given)
 
 
-def _check(model: Any, inputs: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"ModelInputs takes a module first, not {string_type(model)}")
-    if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping | torch.Tensor | str):
-        raise UsageError(
-            f"ModelInputs takes a list of input sets, not {string_type(inputs)}: give two or "
-            "more, each a tuple of positional arguments, a dictionary of named ones, or both"
-        )
+def _method(model: torch.nn.Module, name: str) -> Any:
+    method = getattr(model, name, None)
+    if method is None:
+        close = get_close_matches(name, dir(model), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise UsageError(f"{type(model).__name__} has no method {name!r}{hint}")
+    return method
 
 
 def _warnings(given: ModelInputs, auto: bool | str) -> Iterator[str]:

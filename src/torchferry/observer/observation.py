@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -13,10 +14,12 @@ import torch
 from torchferry.dims import Dim, Size, evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.infer import Argument, Axis, infer_arguments
+from torchferry.observer.keep import keep_set
 from torchferry.observer.resize import resize
-from torchferry.observer.sets import fill_defaults
+from torchferry.observer.sets import as_sets, fill_defaults, given_values, refuse_mixed
 from torchferry.observer.tree import leaves_of, preallocated_caches, replace_leaves
 from torchferry.values.describe import string_type
+from torchferry.values.flatten import Path, path_text
 
 __all__ = ["Argument", "Axis", "Call", "Observation"]
 
@@ -115,10 +118,9 @@ class Observation:
             ) from error
 
     @cached_property
-    def _given(self) -> frozenset[str]:
-        """The parameters that some call gives."""
+    def _given(self) -> dict[str, list[Any]]:
         bind = self.signature.bind_partial
-        return frozenset(name for call in self.calls for name in self._bound(call, bind).arguments)
+        return given_values([self._bound(call, bind) for call in self.calls])
 
     def add(self, call: Call) -> None:
         """Take one more call; what was inferred from fewer is forgotten."""
@@ -132,13 +134,14 @@ class Observation:
 
         Raises:
             UsageError: no call was recorded, or an argument changes its rank, dtype or value; an
-            integer may.
+                integer may.
         """
         if not self.calls:
             raise UsageError(
                 f"no call of {self.title} was recorded: run the model inside the "
                 "`with observe(model)` block, at least twice and with different sizes"
             )
+        refuse_mixed(self._given, self.title)
         calls = [self.normalized(call) for call in self.calls]
         whole = {place for call in calls for place in preallocated_caches(*call)}
         found = infer_arguments([leaves_of(*call) for call in calls], whole)
@@ -215,8 +218,9 @@ class Observation:
             seed: of the noise that tells repeated rows apart.
 
         Raises:
-            UsageError: a name has no size.
+            UsageError: a name has no size, or one that no dimension can have.
         """
+        _check_sizes(sizes)
         args, kwargs = self.normalized(self.best)
         axes = {argument.path: argument.sizes for argument in self.arguments}
         needed = {
@@ -235,6 +239,7 @@ class Observation:
                 return leaf
             shape = [evaluate(axis.size, sizes) for axis in axes[path]]
             if isinstance(leaf, torch.Tensor):
+                _check_shape(path, shape, sizes)
                 return resize(leaf, shape, generator)
             return shape[0] if shape else leaf
 
@@ -285,8 +290,25 @@ class Observation:
     def from_inputs(
         cls,
         model: torch.nn.Module,
-        input_sets: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+        input_sets: Iterable[Sequence[Any] | Mapping[str, Any]],
     ) -> Observation:
-        """Calls that were not run: sets of ``(args, kwargs)`` given by hand."""
-        calls = [Call(tuple(args), dict(kwargs)) for args, kwargs in input_sets]
-        return cls(inspect.signature(model.forward), type(model).__name__, calls)
+        """Calls that were not run: sets given by hand, in any form `as_sets` takes, and copied.
+
+        Raises:
+            UsageError: this is no list of sets, or a set is something else.
+        """
+        title = type(model).__name__
+        calls = [Call(*keep_set(one)) for one in as_sets(input_sets, title)]
+        return cls(inspect.signature(model.forward), title, calls)
+
+
+def _check_sizes(sizes: Mapping[str, object]) -> None:
+    wrong = {name: size for name, size in sizes.items() if not isinstance(size, Integral)}
+    if wrong:
+        raise UsageError(f"a size is an integer, and inputs_at was given {wrong}")
+
+
+def _check_shape(path: Path, shape: Sequence[int], sizes: Mapping[str, int]) -> None:
+    if min(shape, default=0) < 0:
+        asked = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        raise UsageError(f"no {path_text(path)} has shape {shape}, as {asked} asks")

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from torchferry.errors import UsageError
+from torchferry.observer.keep import keep
 from torchferry.observer.observation import Call, Observation
-from torchferry.values.clone import clone
+from torchferry.observer.tap import tapped
 from torchferry.values.describe import string_type
 
 __all__ = ["observe"]
@@ -24,19 +25,21 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     """Record the calls of ``model`` made inside the block, also those made by ``generate()``.
 
     Inputs are kept as they were before the call (a cache grows in place), outputs as they were
-    right after it. The model's results and its signature stay as they are, and nothing is recorded
-    while torch.export or a compiler traces it. A call that raises, or returns None, is not
-    recorded. Nested calls come as they end. Several threads may call.
+    right after it; what cannot be copied is kept as it is, and a warning is logged. They are those
+    of ``forward``, within the module's hooks. The model's results and its signature stay as they
+    are, and nothing is recorded while torch.export, a compiler or another tracer is at work. A
+    call that raises, or returns None, is not recorded. Nested calls come as they end. Several
+    threads may call.
 
     Args:
         model: any module.
-        limit: keep only the first calls; all when ``None``.
+        limit: keep only the calls that end first; all when ``None``.
 
     Yields:
         The observation, which grows.
 
     Raises:
-        UsageError: no module, or one of ``torch.jit``.
+        UsageError: no module, or one of ``torch.jit``; the limit is no number of calls.
 
     >>> model = torch.nn.Linear(2, 3)
     >>> with observe(model) as seen:
@@ -44,40 +47,48 @@ def observe(model: torch.nn.Module, *, limit: int | None = None) -> Iterator[Obs
     >>> seen.dynamic_names
     ('batch_size',)
     """
-    _check(model)
-    seen = Observation(inspect.signature(model.forward), type(model).__name__)
-    running = threading.local()  # the calls that have begun, innermost last
+    _check(model, limit)
+    recorder = _Recorder(model, limit)
+    with tapped([recorder]):
+        yield recorder.seen
 
-    def before(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if _is_traced():
+
+class _Recorder:
+    """The tap: adds calls to an observation until there are enough."""
+
+    method = "forward"
+
+    def __init__(self, module: torch.nn.Module, limit: int | None) -> None:
+        self.module = module
+        self.limit = limit
+        self.seen = Observation(inspect.signature(module.forward), type(module).__name__)
+        self.lock = threading.Lock()
+
+    @property
+    def full(self) -> bool:
+        return self.limit is not None and len(self.seen.calls) >= self.limit
+
+    def export(self) -> None:
+        """Nothing is recorded while torch.export traces."""
+
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return None if self.full else (*keep((args, kwargs)), time.perf_counter())
+
+    def leave(self, entered: Any, outputs: Any) -> None:
+        if entered is None or outputs is None or self.full:
             return
-        more = limit is None or len(seen.calls) < limit
-        start = (clone((args, kwargs)), time.perf_counter()) if more else None
-        running.calls = [*getattr(running, "calls", ()), start]
-
-    def after(*hook: Any) -> None:
-        if _is_traced():
-            return
-        outputs, start = hook[-1], running.calls.pop()
-        if start is not None and outputs is not None:
-            seconds = time.perf_counter() - start[1]
-            seen.add(Call(start[0][0], start[0][1], clone(outputs), seconds))
-
-    first = model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
-    last = model.register_forward_hook(after, with_kwargs=True, always_call=True)  # if it raises
-    try:
-        yield seen
-    finally:
-        first.remove()
-        last.remove()
+        args, kwargs, start = entered
+        seconds = time.perf_counter() - start
+        call = Call(args, kwargs, keep(outputs), seconds)
+        with self.lock:
+            if not self.full:  # another thread, or a call within this one, may have been faster
+                self.seen.add(call)
 
 
-def _check(model: Any) -> None:
+def _check(model: Any, limit: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"observe takes a module, not {string_type(model)}")
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError("observe cannot watch a module of torch.jit: give the one it was made of")
-
-
-def _is_traced() -> bool:
-    return torch.compiler.is_compiling() or torch.compiler.is_exporting()
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise UsageError(f"observe: limit is a number of calls, or None for all, not {limit!r}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from torchferry.errors import UsageError
 from torchferry.values.describe import string_type
@@ -14,14 +16,19 @@ __all__ = [
     "Key",
     "arrange",
     "as_arguments",
+    "as_sets",
     "fill_defaults",
+    "given_values",
     "name_positional",
     "positional_keys",
+    "refuse_mixed",
     "star_position",
 ]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and named arguments of one call."""
+
+_CONSTANTS = (bool, int, float, str)
 
 Key = str | int
 """An argument's name or, when it can have none, its position."""
@@ -51,6 +58,27 @@ def as_arguments(one: Any) -> Arguments:
     )
 
 
+def as_sets(inputs: Any, taker: str) -> list[Arguments]:
+    """Each of several sets as `as_arguments` gives it.
+
+    Args:
+        inputs: a list of sets, or anything else that gives them one by one.
+        taker: what takes them, for messages.
+
+    Raises:
+        UsageError: it is no such thing, or a set is none.
+
+    >>> as_sets([(1,), {"x": 2}], "export")
+    [((1,), {}), ((), {'x': 2})]
+    """
+    if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping | torch.Tensor | str):
+        raise UsageError(
+            f"{taker} takes a list of input sets, not {string_type(inputs)}: give two or more, "
+            "each a tuple of positional arguments, a dictionary of named ones, or both"
+        )
+    return [as_arguments(one) for one in inputs]
+
+
 def arrange(
     signature: inspect.Signature, sets: Sequence[Arguments], place: str
 ) -> list[Arguments]:
@@ -71,7 +99,7 @@ def arrange(
     if not sets:
         raise UsageError(f"no input set of {place} was given: give two or more")
     bound = [_bind(signature, one, place) for one in sets]
-    given = {name for one in bound for name in one.arguments}
+    given = given_values(bound)
     for one in bound:
         fill_defaults(one, given)
     if star_position(signature) is not None:
@@ -95,8 +123,43 @@ def fill_defaults(bound: inspect.BoundArguments, given: Collection[str]) -> None
         given: the arguments that some call gives.
     """
     for name, parameter in bound.signature.parameters.items():
-        if name in given and isinstance(parameter.default, bool | int | float | str):
+        if name in given and isinstance(parameter.default, _CONSTANTS):
             bound.arguments.setdefault(name, parameter.default)
+
+
+def given_values(calls: Sequence[inspect.BoundArguments]) -> dict[str, list[Any]]:
+    """What every call gives for each parameter that some call gives; the default when it does not.
+
+    None where there is no default.
+    """
+    found: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for call in calls for name in call.arguments):
+        default = calls[0].signature.parameters[name].default
+        absent = None if default is inspect.Parameter.empty else default
+        found[name] = [call.arguments.get(name, absent) for call in calls]
+    return found
+
+
+def refuse_mixed(values: Mapping[str, Sequence[Any]], title: str) -> None:
+    """Refuse a constant that other calls leave at None: the graph would have it for all.
+
+    A tensor that is absent from a call has an empty one to stand for it; a flag has none.
+
+    Args:
+        values: what every call gives, by parameter, as `given_values` has it.
+        title: the model, for messages.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for name, column in values.items():
+        constant = next((one for one in column if isinstance(one, _CONSTANTS)), None)
+        if constant is not None and any(one is None for one in column):
+            raise UsageError(
+                f"argument {name} of {title} is {constant!r:.60} in one call and None in another: "
+                "a value that is no tensor becomes part of the graph, which is then that of one "
+                "call. Give the same value in every call"
+            )
 
 
 def _bind(signature: inspect.Signature, one: Arguments, place: str) -> inspect.BoundArguments:

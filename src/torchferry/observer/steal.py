@@ -2,8 +2,9 @@
 
 Results stay as they are, and so does the signature of the watched method; it is restored on
 leaving. While torch.export traces, only the line that says which module is entered is printed, so
-that the last one shows where an export failed; while torch.compile traces, nothing is. Blocks may
-be nested, and calls may come from several threads.
+that the last one shows where an export failed; while anything else traces or compiles, nothing
+is. Blocks may be nested, and calls may come from several threads. A value that no dump can hold
+is skipped, and a line says so; views of one tensor are stored with all that lies between them.
 
 >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3))
 >>> with steal_forward(("model", model), submodules=True, dump_file="calls.onnx"):
@@ -74,7 +75,8 @@ def steal_forward(  # noqa: PLR0917
         dump_file: where values are stored: ``.onnx``, ``.safetensors``, or else a folder, which
             is written as the model runs. What was seen before an exception is stored too.
         dump_drop: names of keyword arguments that are not stored.
-        submodules: watch all modules inside too, by their dotted path behind the name.
+        submodules: watch all modules inside too, by their dotted path behind the name; none in a
+            module of ``torch.jit``, which does not call them from Python.
         storage_limit: bytes to store at most; a larger value is skipped, and a line says so.
         with_shape: see `string_type`, as for the other three options of it.
         with_min_max: as above.
@@ -85,7 +87,7 @@ def steal_forward(  # noqa: PLR0917
 
     Raises:
         UsageError: no modules, two of one name, one module twice, no such method, an ``fprint``
-            that is no function, or the dump cannot be written.
+            that is no function, or the dump cannot be written as asked.
     """
     if fprint is not None and not callable(fprint):
         raise UsageError(f"steal_forward: fprint is no function but {string_type(fprint)}")

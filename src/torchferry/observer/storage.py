@@ -5,20 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
 from torchferry.errors import UsageError
+from torchferry.observer.extent import bytes_of
+from torchferry.observer.keep import UNREADABLE
+from torchferry.observer.tap import is_traced
 from torchferry.observer.trace import Trace
-from torchferry.values.flatten import flatten
+from torchferry.values.describe import string_type
 
 if TYPE_CHECKING:
     from torchferry.dumper.store import DumpWriter, Key
 
 __all__ = ["Storage", "open_storage", "steal_append"]
+
+_LISTED = 10_000  # values left out that are listed one by one: a folder may take calls for days
 
 
 class Storage:
@@ -35,7 +38,8 @@ class Storage:
 
     Attributes:
         sizes: bytes stored under each key, in order.
-        skipped: why each other value was left out.
+        skipped: why each other value was left out; the first 10,000.
+        left_out: how many were.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Storage:
         self.trace = trace
         self.sizes: dict[Key, int] = {}
         self.skipped: dict[Key, str] = {}
+        self.left_out = 0
         self.names: set[str] = set()
         self.lock = threading.Lock()
 
@@ -76,7 +81,9 @@ class Storage:
         with self.lock:
             size, refused = self._try(key, value)
             if refused:
-                self.skipped[key] = refused
+                self.left_out += 1
+                if len(self.skipped) < _LISTED:
+                    self.skipped[key] = refused
             else:
                 self.left -= size
                 self.sizes[key] = size
@@ -88,18 +95,21 @@ class Storage:
     def _try(self, key: Key, value: Any) -> tuple[int, str]:
         """The bytes that were stored, or why they were not."""
         try:
-            size = _bytes_of(value)
+            size = bytes_of(value)
             if size > self.left:
                 return 0, f"size {size // 1024}Kb, storage_limit leaves {self.left // 1024}Kb"
             return self.writer.add(key, value), ""
-        except UsageError as error:
+        except UNREADABLE as error:
             if isinstance(error.__cause__, OSError):  # a full disk: the next value fails as well
                 raise
-            return 0, str(error)
+            if isinstance(error, UsageError):
+                return 0, str(error)
+            return 0, f"it cannot be read: {type(error).__name__}: {error}"[:500]
 
 
-# Of the blocks that have a dump, the innermost last.
+# Of the blocks that have a dump, the innermost last: those of all threads, those of this one.
 _OPEN: list[Storage] = []
+_MINE: ContextVar[tuple[Storage, ...]] = ContextVar("_MINE", default=())
 
 
 @contextmanager
@@ -111,13 +121,17 @@ def open_storage(
     The dump is written when the block ends, also by an exception, but not when it is interrupted.
 
     Raises:
-        UsageError: the dump cannot be written.
+        UsageError: the limit is no number of bytes, ``drop`` holds no names, or the dump cannot
+            be written.
     """
+    _check(limit, drop)
     from torchferry.dumper.store import open_dump  # loads onnx, which watching does not need
 
     with ExitStack() as stack:
         store = Storage(stack.enter_context(open_dump(path)), limit, drop, trace)
         _OPEN.append(store)
+        # Not reset by token: a block may be left in another context than it was entered in.
+        _MINE.set((*(one for one in _MINE.get() if one in _OPEN), store))
         try:
             yield store
         except Exception:
@@ -132,22 +146,29 @@ def open_storage(
     trace.notes("done dump stored objects")
 
 
+def _check(limit: Any, drop: Any) -> None:
+    if type(limit) is not int or limit < 0:
+        raise UsageError(f"storage_limit is a number of bytes, not {limit!r:.80}")
+    if not isinstance(drop, Collection) or not all(isinstance(name, str) for name in drop):
+        raise UsageError(
+            f"dump_drop takes names of keyword arguments, not {string_type(drop)}: "
+            'give a list of them, as ["attention_mask"]'
+        )
+
+
 def steal_append(name: str, obj: Any) -> None:
     """Store a value of one's own in the dump of the innermost `steal_forward` block that has one.
 
-    Outside such blocks, and while a compiler traces, nothing happens: the line may stay in the
-    code of a model.
+    That is the innermost of those this thread entered; a thread that entered none has that of all
+    threads. Outside such blocks, and while a tracer or compiler is at work, nothing happens: the
+    line may stay in the code of a model.
 
     Args:
         name: its key in the dump; ``name_1``, ``name_2`` ... when it is taken.
         obj: any value a dump can hold.
     """
-    if not torch.compiler.is_compiling():
-        for storage in _OPEN[-1:]:
-            storage.append(name, obj)
-
-
-def _bytes_of(value: Any) -> int:
-    """Bytes of all its tensors and arrays; what several share is counted for each."""
-    leaves = {id(leaf): leaf for _, leaf in flatten(value)[0]}.values()
-    return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor | np.ndarray))
+    if is_traced() or not _OPEN:
+        return
+    mine = [one for one in _MINE.get() if one in _OPEN]
+    for storage in (mine or _OPEN)[-1:]:
+        storage.append(name, obj)

@@ -62,4 +62,8 @@ class Trace:
 
 def _say(*lines: str) -> None:
     # The trace is the documented output of a public function: it is written here, not logged.
-    sys.stdout.write("\n".join((*lines, "")))
+    text = "\n".join((*lines, ""))
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # a name that this terminal cannot show must not stop the model
+        sys.stdout.write(text.encode("ascii", "backslashreplace").decode("ascii"))

@@ -111,5 +111,6 @@ def _plain(key: Any) -> str | int:
         case pytree.GetAttrKey(name=name):
             return str(name)
         case pytree.MappingKey(key=name):
-            return name if isinstance(name, int) else str(name)
+            # Another key is written so that no string is like it: 1.5 and "1.5" are two.
+            return name if isinstance(name, str | int) else f"[{name!r}]"
     return str(key)
