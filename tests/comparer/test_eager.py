@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from torchferry.comparer.comparison import Tolerance
+from torchferry.comparer import compare
 from torchferry.comparer.eager import explain_eager
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.reference import of_program
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
+from torchferry.values.tolerance import Tolerance
 
 
 def allows(expected, difference):
-    return Tolerance.of(torch.float32).allows(difference, exact=not expected.is_floating_point())
+    return Tolerance.inside(torch.float32).allows(difference, expected)
 
 
 def explained(module, program, *args):
@@ -74,3 +76,56 @@ def test_inputs_are_not_changed_by_a_module_that_writes_to_them():
     program = torch.export.export(torch.nn.Identity(), (x,))
     explained(Writes(), program, x)
     assert x.tolist() == [1, 1, 1]
+
+
+class Unordered(torch.nn.Module):
+    """Adds up in another order each time, unless it is told not to."""
+
+    def __init__(self, refuses=False):
+        super().__init__()
+        self.calls, self.refuses = 0, refuses
+
+    def forward(self, x):
+        if torch.compiler.is_exporting():
+            return x * 1
+        if torch.are_deterministic_algorithms_enabled():
+            if self.refuses:
+                raise RuntimeError("sum_cuda does not have a deterministic implementation")
+            return x + 2
+        self.calls += 1
+        return x + self.calls
+
+
+@pytest.mark.parametrize(
+    ("refuses", "says"), [(False, "it repeats itself"), (True, "sum_cuda does not have")]
+)
+def test_sums_in_no_fixed_order_are_not_called_random(refuses, says):
+    module, x = Unordered(refuses), torch.rand(4)
+    notes, captured = explained(module, torch.export.export(module, (x,)), x)
+    assert "and from itself: it adds up in no fixed order" in notes[0]
+    assert says in notes[0]
+    assert captured
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_fast_path_is_explained_where_eager_mode_is_the_reference():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module = torch.nn.TransformerEncoder(layer, 1).eval()
+    x, padding = torch.rand(2, 4, 8), torch.tensor([[False] * 4, [False, False, True, True]])
+    args, kwargs = (x,), {"src_key_padding_mask": padding}
+    program = torch.export.export(module, args, kwargs, strict=False)
+    found = compare(module, convert(program), (args, kwargs), against="eager")
+    assert not found.ok
+    assert "the fast path of torch.nn.TransformerEncoder" in found.notes[0]
+    assert (
+        compare(
+            module,
+            convert(program),
+            (
+                (torch.rand(2, 4, 8),),
+                {"src_key_padding_mask": torch.zeros(2, 4, dtype=torch.bool)},
+            ),
+            against="eager",
+        ).notes
+        == ()
+    )

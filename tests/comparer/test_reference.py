@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from torchferry.comparer import compare
+from torchferry.comparer.piece import Runner
 from torchferry.comparer.reference import of_model, of_module, of_program, random_values
 from torchferry.converter import convert
 
@@ -73,7 +74,7 @@ def test_modules_in_eager_mode_are_a_reference(small):
 
 def test_another_onnx_model_is_a_reference(small):
     feeds = {"x": small.args[0]}
-    reference = of_model(convert(small.program), feeds, small.onnx.graph)
+    reference = of_model(convert(small.program), feeds, small.onnx.graph, Runner())
     found = dict(reference.values({"logits"}))
     torch.testing.assert_close(found["logits"], small.module(*small.args)["logits"])
 

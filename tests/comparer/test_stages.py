@@ -1,17 +1,19 @@
 from __future__ import annotations
 
-import pytest
+import numpy as np
+import onnx_ir as ir
 import torch
 
 from torchferry.comparer import stages
-from torchferry.comparer.comparison import Tolerance
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.errors import ConversionError, RunError
+from torchferry.optimizer.rules import identity
+from torchferry.values.tolerance import Tolerance
 
 
 def allows(expected, difference):
-    return Tolerance.of(torch.float32).allows(difference, exact=not expected.is_floating_point())
+    return Tolerance.inside(torch.float32).allows(difference, expected)
 
 
 def bisected(small, model=None):
@@ -75,6 +77,24 @@ def test_a_level_that_fails_says_why(small, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("feed", ["own", "torch"])
-def test_an_onnx_reference_has_only_the_levels(small, feed):
-    assert [stage.name for stage in bisected(small, small.onnx)] == LEVELS
+def test_the_rewrite_that_is_wrong_is_named(small, monkeypatch):
+    monkeypatch.setattr(identity.Neutral, "rewrite", lambda self, b, x: b.Neg(x))
+    zero = ir.Value(name="zero", const_value=ir.tensor(np.float32(0)))
+    zero.type, zero.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(())
+    small.onnx.graph.register_initializer(zero)
+    node = small.node("LayerNormalization")
+    add = ir.node("Add", [node.outputs[0], zero], name="plus")
+    for user, index in tuple(node.outputs[0].uses()):
+        if user is not add:
+            user.replace_input_with(index, add.outputs[0])
+    small.onnx.graph.insert_after(node, add)
+    found = {stage.name: stage for stage in bisected(small, small.onnx.clone())}
+    bad = found["optimize for onnx"]
+    assert not bad.ok
+    assert bad.rule.startswith("Neutral, rewrite ")
+    assert found[LEVELS[0]].ok
+
+
+def test_an_onnx_reference_is_optimized_too(small):
+    names = ["optimize for onnx", "optimize for onnxruntime", *LEVELS]
+    assert [stage.name for stage in bisected(small, small.onnx)] == names

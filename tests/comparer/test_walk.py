@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from torchferry.comparer import walk as walks
-from torchferry.comparer.comparison import Tolerance
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.comparer.walk import Walk
 from torchferry.converter import convert
 from torchferry.errors import UsageError
+from torchferry.values.tolerance import Tolerance
 
 
 def allows(expected, difference):
-    return Tolerance.of(torch.float32).allows(difference, exact=not expected.is_floating_point())
+    return Tolerance.inside(torch.float32).allows(difference, expected)
 
 
 def walked(small, feed="own"):

@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from torchferry.diagnoser import CustomOpStrategy, ModelDiagnoseOutput
+from torchferry.diagnoser import (
+    CustomOpStrategy,
+    ModelDiagnoseOutput,
+    StatusExport,
+    StatusExportCode,
+)
+from torchferry.diagnoser import search as search_room
+from torchferry.diagnoser.blame import advice_for
 from torchferry.diagnoser.output import trace_execution_piece_by_piece
 from torchferry.diagnoser.process import Limits
 from torchferry.diagnoser.search import Search
+from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.trial import Options
 
 FAILING = CustomOpStrategy.ONLY_IF_FAILING
@@ -110,3 +120,65 @@ def test_each_piece_may_have_a_process_of_its_own(tree: ModelDiagnoseOutput) -> 
     assert [piece.path for piece in search.culprits(tree)] == ["b1.bad"]
     assert search.verdicts[id(tree)].made == "ExportedProgram"
     assert search.verdicts[id(tree)].exported is None
+
+
+def status(code: StatusExportCode, line: str | None = None, advice: str = "") -> StatusExport:
+    return StatusExport(code, "EXPORT", "why", line=line, advice=advice)
+
+
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, verdicts: dict[tuple[str, bool], StatusExport]
+) -> list[tuple[str, bool]]:
+    """Let pieces fare as it is said: by path, and whether by one way of exporting only."""
+    tried = []
+
+    def fake(piece: Piece, options: Options, *, compare: bool = True, once: bool = False) -> Any:
+        if not piece.calls:
+            return StatusExport(StatusExportCode.NOINPUT)
+        tried.append((piece.path, once))
+        return verdicts.get((piece.path, once), status(StatusExportCode.OK))
+
+    monkeypatch.setattr(search_room, "try_piece", fake)
+    return tried
+
+
+def test_what_contains_a_fault_is_tried_by_one_way_only(
+    tree: ModelDiagnoseOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = status(StatusExportCode.FAIL, "model.py:3")
+    failing = {("", True): fails, ("b1", True): fails, ("b1.bad", False): fails}
+    tried = scripted(monkeypatch, failing)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["b1.bad"]
+    # Once by one way, once with the part replaced.
+    assert [once for path, once in tried if path == ""] == [True, False]
+    assert search.verdicts[id(tree)].blame == ("b1.bad",)
+
+
+def test_a_part_that_fails_for_itself_is_no_fault_of_what_works(
+    tree: ModelDiagnoseOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = status(StatusExportCode.FAIL, "model.py:3")
+    other = status(StatusExportCode.FAIL, "other.py:9")
+    scripted(monkeypatch, {("", True): fails, ("head", False): other})
+    search = searched(tree)
+    assert search.verdicts[id(tree)].is_ok()
+    assert list(search.culprits(tree)) == []
+    assert id(tree.children[1]) not in search.verdicts
+
+
+def test_reasons_of_one_kind_explain_one_another(
+    tree: ModelDiagnoseOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixes = advice_for("Constraints violated (batch)!")
+    whole = status(StatusExportCode.FAIL, None, fixes)
+    part = status(StatusExportCode.FAIL, "model.py:3", advice_for("x was fixed to 2"))
+    tried = scripted(monkeypatch, {("", True): whole, ("head", False): part})
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["head"]
+    assert tried.count(("", False)) == 1  # with the part replaced
+    unknown = status(StatusExportCode.FAIL, None, advice_for("something else"))
+    odd = status(StatusExportCode.FAIL, "model.py:3", advice_for("another thing"))
+    tried = scripted(monkeypatch, {("", True): unknown, ("head", False): odd})
+    search = searched(tree)
+    assert list(search.culprits(tree)) == []  # all ways were tried, and one worked

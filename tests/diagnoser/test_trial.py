@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import optimization_hint
 
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, build_tree, recorded
@@ -159,3 +160,55 @@ def test_a_part_that_fails_elsewhere_is_tried_in_full() -> None:
         inside=frozenset({id(root.children[0].model)}),
     )  # fmt: skip
     assert fails_alike(root.children[0], around, Options()) is None
+
+
+class Attends(nn.Module):
+    """The mask is as long as the past and x together."""
+
+    def forward(
+        self, other: torch.Tensor, x: torch.Tensor, past: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        return (torch.cat([past, x], 1) * mask[:, :, None]).sum(1) + other.sum(1)
+
+
+def test_a_size_that_can_be_told_in_several_ways_is_not_fixed() -> None:
+    # By chance the mask is also 1 longer than the other argument in both calls.
+    calls = [
+        (
+            torch.rand(2, n + m - 1, 4),
+            torch.rand(2, n, 4),
+            torch.rand(2, m, 4),
+            torch.ones(2, n + m),
+        )
+        for n, m in ((2, 3), (3, 6))
+    ]
+    found = tried(Attends(), *calls)
+    assert str(found.status) == "OK", found
+
+
+class Wrong(nn.Module):
+    """Right at the sizes that were traced."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        rows = optimization_hint(x.shape[0])
+        return x * rows if mask is None else x * rows * mask
+
+
+def test_a_kind_of_calls_that_is_seen_once_is_compared_at_other_sizes_too() -> None:
+    found = tried(Wrong(), (torch.rand(2, 4), None), (torch.rand(3, 4), torch.ones(3, 4)))
+    assert str(found.status) == "FAIL_DISC"
+    assert "1 of its 2 calls were tried" in found.notes[0]
+
+
+def test_one_way_of_exporting_is_tried_alone() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + int(x.shape[0])
+
+    root = build_tree(Piece, Sized())
+    with recorded(root), torch.no_grad():
+        for rows in (2, 5):
+            root.model(torch.ones(rows, 4))
+    once = try_piece(root, Options(), once=True)
+    assert "Constraints violated" in once.reason
+    assert "was fixed to" in try_piece(root, Options()).reason

@@ -17,8 +17,9 @@ from torchferry.exporter.export import export
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Step, Steps
-from torchferry.exporter.verify import Check, Tolerance
+from torchferry.exporter.verify import Check
 from torchferry.observer import Observation, observe
+from torchferry.values.tolerance import Tolerance
 
 
 class Branches(nn.Module):

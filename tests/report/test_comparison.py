@@ -168,6 +168,7 @@ def test_the_data_is_json():
     assert data["values"][1]["error"]["abs"] == 0.5
     assert data["values"][1]["expected"] == {
         "shape": [2, 3], "dtype": "float32", "nans": 0, "infinities": 0,
+        "least": None, "largest": None, "mean": None,
     }  # fmt: skip
 
 

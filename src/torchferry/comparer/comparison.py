@@ -4,65 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from torchferry.comparer.histogram import Histogram, finite_of
 from torchferry.values.difference import Discrepancy, max_diff
+from torchferry.values.tolerance import Tolerance
 
 __all__ = [
     "Comparison",
     "Row",
     "Side",
     "Stage",
-    "Tolerance",
     "Verdict",
+    "Vertex",
     "difference_of",
     "side_of",
 ]
 
 Verdict = Literal["ok", "differs", "random", "failed"]
-
-# By dtype: atol and rtol. What a few operators lose in rounding, and far less than a fault makes.
-_TOLERANCES = {
-    torch.float64: (1e-9, 1e-9),
-    torch.float32: (5e-5, 5e-5),
-    torch.float16: (5e-3, 5e-3),
-    torch.bfloat16: (3e-2, 3e-2),
-}
-_LEAST = 1e-4  # scale; what is smaller everywhere is the noise around zero
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far two values may be apart.
-
-    The limit of the largest absolute difference is ``atol * min(1, scale) + rtol * scale``, where
-    ``scale`` is the largest magnitude expected. Integers and booleans must be equal.
-
-    Attributes:
-        atol: for values of order 1.
-        rtol: relative to the scale.
-    """
-
-    atol: float
-    rtol: float
-
-    @classmethod
-    def of(cls, dtype: torch.dtype | None, coarsest: torch.dtype | None = None) -> Tolerance:
-        """The default for a value in a model whose weights have a ``coarsest`` dtype."""
-        pairs = [_TOLERANCES.get(d, _TOLERANCES[torch.float32]) for d in (dtype, coarsest) if d]
-        return cls(*max(pairs, default=_TOLERANCES[torch.float32]))
-
-    def allows(self, difference: Discrepancy, *, exact: bool = False) -> bool:
-        """Whether a difference is within the limit; with ``exact``, whether there is none."""
-        if difference.reason is not None or difference.dnan:
-            return False
-        scale = max(difference.scale, _LEAST)
-        limit = 0.0 if exact else self.atol * min(1.0, scale) + self.rtol * scale
-        return difference.abs <= limit
 
 
 @dataclass(frozen=True)
@@ -74,12 +37,19 @@ class Side:
         dtype: its name: ``float32``.
         nans: how many elements are NaN.
         infinities: how many are infinite.
+        least: of the finite elements, of their absolute values if they are complex; ``None``
+            without any.
+        largest: of the same.
+        mean: of the same.
     """
 
     shape: tuple[int, ...]
     dtype: str
     nans: int = 0
     infinities: int = 0
+    least: float | None = None
+    largest: float | None = None
+    mean: float | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -98,7 +68,16 @@ def side_of(tensor: torch.Tensor) -> Side:
         str(tensor.dtype).removeprefix("torch."),
         int(plain.isnan().sum()) if floating else 0,
         int(plain.isinf().sum()) if floating else 0,
+        *_spread(tensor),
     )
+
+
+def _spread(tensor: torch.Tensor) -> tuple[float, float, float] | tuple[()]:
+    finite = finite_of(tensor)
+    if not finite.numel():
+        return ()
+    ends = torch.aminmax(finite)
+    return float(ends.min), float(ends.max), float(finite.mean(dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -120,6 +99,7 @@ class Row:
         verdict: by the local error where there is one, else by the global one; ``random`` where
             nothing says which value is right: random numbers, places of equal ones.
         note: why, where the numbers do not say it.
+        histogram: of both sides; by the local value where there is one.
     """
 
     name: str
@@ -134,11 +114,40 @@ class Row:
     local: Discrepancy | None = None
     verdict: Verdict = "ok"
     note: str = ""
+    histogram: Histogram | None = None
 
     @property
     def said(self) -> Discrepancy:
         """The difference that the verdict is about."""
         return self.error if self.local is None else self.local
+
+    @property
+    def relative(self) -> float:
+        """That difference as a share of the scale; infinite when nothing can be compared."""
+        if self.said.reason is not None and not math.isfinite(self.said.abs):
+            return math.inf
+        return self.said.abs / max(self.said.scale, Tolerance.inside().least)
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One node of the ONNX graph.
+
+    Attributes:
+        node: its name.
+        op_type: its operator.
+        layer: path of the module it stands in.
+        line: ``file:line`` of the user's code, or ``""``.
+        values: names of the values that it makes.
+        reads: places, in the order of the graph, of the nodes whose values it reads.
+    """
+
+    node: str
+    op_type: str
+    layer: str
+    line: str
+    values: tuple[str, ...]
+    reads: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -149,11 +158,14 @@ class Stage:
         name: of the step.
         difference: of the output that differs most.
         ok: whether all outputs are within tolerance.
+        rule: of an optimization that is wrong where what was optimized is right: the rewrite
+            after which the outputs are wrong for the first time, and the nodes that it made.
     """
 
     name: str
     difference: Discrepancy
     ok: bool
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,6 +186,7 @@ class Comparison:
         cut: the file that shows the first divergence alone.
         tolerance: of values of the model's dtype.
         captured: whether the captured program computes what the module does in eager mode.
+        graph: the nodes of the ONNX graph in order, for a picture of it.
     """
 
     rows: tuple[Row, ...]
@@ -186,8 +199,9 @@ class Comparison:
     notes: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     cut: Path | None = None
-    tolerance: Tolerance = Tolerance(*_TOLERANCES[torch.float32])
+    tolerance: Tolerance = field(default_factory=Tolerance.inside)
     captured: bool = True
+    graph: tuple[Vertex, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -19,6 +19,8 @@ __all__ = ["explain_eager"]
 
 Allows = Callable[[torch.Tensor, Discrepancy], bool]
 
+_WAY = "that is the fast path of torch.nn.TransformerEncoder, which zeroes padded positions"
+
 
 def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], bool]:
     """Compare a module with the program captured from it, and explain what differs.
@@ -29,26 +31,64 @@ def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], bool]:
         is no module. And whether the capture is right.
     """
     module, program = setting.module, setting.reference.plain
-    if module is None or program is None:
+    if module is None:
         return [], True
+    outputs = _run(module, setting)
+    if program is None:
+        return _other_path(module, setting, outputs, allows), True
     names = [
         str(spec.arg.name)
         for spec in program.graph_signature.output_specs
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
     ]
     captured = dict(setting.reference.values(set(names)))
-    outputs = _run(module, setting)
     expected = [captured[name] for name in names if name in captured]
     if len(outputs) != len(expected) or _agree(outputs, expected, allows):
         return [], True
-    worst = max(map(difference_of, outputs, expected), key=lambda difference: difference.abs)
-    said = f"eager mode differs from the captured program by {worst.abs:.3g}"
+    said = f"eager mode differs from the captured program by {_apart(outputs, expected)}"
     if not _agree(outputs, _run(module, setting), allows):
-        return [f"{said}, and from itself: it computes something random"], True
+        return [f"{said}, and from itself: {_why_random(setting, module, allows)}"], True
     if _fast_path(module) and _agree(_run(module, setting, fast=False), expected, allows):
-        way = "that is the fast path of torch.nn.TransformerEncoder, which zeroes padded positions"
-        return [f"{said}: {way}; without it (torch.backends.mha) they agree"], True
+        return [f"{said}: {_WAY}; without it (torch.backends.mha) they agree"], True
     return [f"{said}: the capture is wrong, and so is every model made from it"], False
+
+
+def _other_path(
+    module: torch.nn.Module, setting: Setting, outputs: list[torch.Tensor], allows: Allows
+) -> list[str]:
+    """What eager mode does otherwise where it is the reference itself."""
+    again = _run(module, setting)
+    if not _agree(outputs, again, allows):
+        said = f"eager mode differs from itself by {_apart(outputs, again)}"
+        return [f"{said}: {_why_random(setting, module, allows)}"]
+    slow = _run(module, setting, fast=False) if _fast_path(module) else outputs
+    if _agree(outputs, slow, allows):
+        return []
+    said = f"eager mode differs by {_apart(outputs, slow)} from what any capture of it computes"
+    return [f"{said}: {_WAY}; compare with it switched off (torch.backends.mha)"]
+
+
+def _why_random(setting: Setting, module: torch.nn.Module, allows: Allows) -> str:
+    """Numbers that are drawn, or sums whose order is not fixed, as with atomic additions."""
+    drawn = "it computes something random"
+    if setting.reference.drawn:
+        return drawn
+    strict = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        fixed = _agree(_run(module, setting), _run(module, setting), allows)
+    except RuntimeError as error:  # names the operator that has only an unordered form
+        told = str(error).strip().splitlines()[0][:200]
+        return f"it adds up in no fixed order ({told})" if "deterministic" in told else drawn
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warns)
+    way = "it adds up in no fixed order, as atomic additions do"
+    return f"{way}; under torch.use_deterministic_algorithms it repeats itself" if fixed else drawn
+
+
+def _apart(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
+    return f"{max(difference_of(*pair).abs for pair in zip(expected, got, strict=True)):.3g}"
 
 
 def _run(module: torch.nn.Module, setting: Setting, *, fast: bool = True) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from torchferry.comparer.align import Origin, align_models, align_modules, align_program
 from torchferry.comparer.feeds import program_feeds
-from torchferry.comparer.piece import ort_value
+from torchferry.comparer.piece import Runner, ort_value
 from torchferry.comparer.trace import single_modules, trace_modules, trace_onnx, trace_program
 from torchferry.converter.randomness import is_random
 from torchferry.converter.translate import prepared
@@ -45,6 +45,7 @@ class Reference:
         unordered: of values that stand in any order along a dimension, which.
         program: the program, where it is one.
         plain: the program without in-place writes, whose nodes are compared.
+        model: the ONNX model, where it is one.
     """
 
     values: Callable[[Collection[str]], Iterator[tuple[str, torch.Tensor]]]
@@ -56,6 +57,7 @@ class Reference:
     unordered: Mapping[str, int] = field(default_factory=dict)
     program: ExportedProgram | None = field(default=None, repr=False)
     plain: ExportedProgram | None = field(default=None, repr=False)
+    model: ir.Model | None = field(default=None, repr=False)
 
 
 def of_program(
@@ -117,15 +119,17 @@ def of_module(
     return Reference(values, origins)
 
 
-def of_model(model: ir.Model, feeds: Mapping[str, torch.Tensor], graph: ir.Graph) -> Reference:
-    """Another ONNX model."""
+def of_model(
+    model: ir.Model, feeds: Mapping[str, torch.Tensor], graph: ir.Graph, runner: Runner
+) -> Reference:
+    """Another ONNX model, or the same at another level or on other providers."""
     drawn, tainted = random_values(model.graph)
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         given = {name: ort_value(tensor) for name, tensor in feeds.items()}
-        return trace_onnx(model, given, wanted=wanted)
+        return trace_onnx(model, given, runner=runner, wanted=wanted)
 
-    return Reference(values, align_models(model.graph, graph), drawn, tainted)
+    return Reference(values, align_models(model.graph, graph), drawn, tainted, model=model)
 
 
 def random_values(graph: ir.Graph) -> tuple[frozenset[str], frozenset[str]]:

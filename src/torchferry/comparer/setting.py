@@ -17,8 +17,9 @@ from torchferry.capturer import accept_aliases, capture
 from torchferry.comparer import reference as references
 from torchferry.comparer.feeds import draw_feeds, model_feeds
 from torchferry.comparer.match import match_numbers
-from torchferry.comparer.piece import Runner
+from torchferry.comparer.piece import LEVELS, Runner
 from torchferry.comparer.reference import Reference
+from torchferry.comparer.stored import holds_dump, of_dump
 from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.observer import Observation
@@ -81,14 +82,31 @@ def set_up(model: Any, onnx: Any, inputs: Any, *, against: str, runner: Runner) 
         found = references.of_program(other, *call, candidate.graph)
         feeds = model_feeds(candidate, *call)
         return _matched(Setting(candidate, feeds, found, runner, call=call))
-    base = _onnx_model(other)
-    given = draw_feeds(base) if inputs is None else model_feeds(base, *_sets(inputs)[0])
+    return _of_file(other, candidate, inputs, against, runner)
+
+
+def _of_file(
+    source: Any, candidate: ir.Model, inputs: Any, against: str, runner: Runner
+) -> Setting:
+    """A dump, or another ONNX model run as ``against`` says."""
+    given = None if inputs is None else _sets(inputs)[0]
+    if isinstance(source, str | Path) and holds_dump(Path(source)):
+        return Setting(candidate, *of_dump(Path(source), candidate, given), runner)
+    base = _onnx_model(source)
+    feeds = draw_feeds(base) if given is None else model_feeds(base, *given)
     names = {str(v.name) for v in candidate.graph.inputs if not v.is_initializer()}
-    if names != set(given):
+    if names != set(feeds):
         raise UsageError(
-            f"the two models take other inputs: {', '.join(given)} and {', '.join(sorted(names))}"
+            f"the two models take other inputs: {', '.join(feeds)} and {', '.join(sorted(names))}"
         )
-    return Setting(candidate, given, references.of_model(base, given, candidate.graph), runner)
+    found = references.of_model(base, feeds, candidate.graph, _runner(against))
+    return Setting(candidate, feeds, found, runner)
+
+
+def _runner(against: str) -> Runner:
+    if against == "program":
+        return Runner()
+    return Runner(against) if against in LEVELS else Runner(providers=[against])
 
 
 def _of_module(  # noqa: PLR0917  (all of it is what was given)
@@ -102,6 +120,8 @@ def _of_module(  # noqa: PLR0917  (all of it is what was given)
     calls = [(args, accept_aliases(module, kwargs)) for args, kwargs in calls]
     call = calls[0]
     feeds = model_feeds(candidate, *call)
+    if against not in ("program", "eager"):
+        raise UsageError(f"a module is compared as program or in eager mode, not {against!r}")
     if against == "eager":
         found = references.of_module(module, *call, candidate.graph)
         return Setting(candidate, feeds, found, runner, module, call)

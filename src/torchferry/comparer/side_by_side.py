@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from torchferry.comparer.comparison import Comparison, Tolerance, difference_of
+from torchferry.comparer.comparison import Comparison, difference_of
 from torchferry.comparer.eager import explain_eager
 from torchferry.comparer.isolate import check_place, isolate
 from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
 from torchferry.comparer.setting import Setting, set_up
 from torchferry.comparer.stages import bisect_stages
+from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Allows, Feed, Walk
 from torchferry.errors import RunError, UsageError
 from torchferry.values.difference import Discrepancy
+from torchferry.values.tolerance import Tolerance
 
 __all__ = ["compare"]
 
@@ -28,11 +30,12 @@ def compare(
     inputs: Any = None,
     *,
     feed: Feed = "own",
-    against: Literal["program", "eager"] = "program",
+    against: str = "program",
     atol: float | None = None,
     rtol: float | None = None,
     level: str = "none",
     providers: Sequence[str] | None = None,
+    keep: Path | str | None = None,
     cut: Path | str | None = None,
     bisect: bool = False,
     progress: Callable[[str], object] = str,
@@ -40,17 +43,17 @@ def compare(
     """Run an ONNX model beside what it was made from, and compare every value that both have.
 
     Args:
-        model: the reference: a module, a program, what `capture` gave, or another ONNX model.
+        model: the reference: a module, a program, what `capture` gave, an ONNX model, or a dump.
         onnx: a path, an ``ir.Model``, or what `export` and `to_onnx` gave.
-        inputs: ``(args, kwargs)``, a tuple or a dictionary; or a list of such, of which the first
-            is compared. ``None``: a program's example inputs; for an ONNX reference, any.
-        feed: with ``torch`` each ONNX node is also given the reference's values, so that its own
-            error is seen and not what it inherited.
-        against: a module's values as captured, or its submodules' outputs in ``eager`` mode.
-        atol: see `Tolerance`; by each value's dtype when ``None``.
-        rtol: see `Tolerance`.
+        inputs: ``(args, kwargs)``, a tuple, a dictionary, or a list of such, of which the first
+            counts. ``None``: a program's example inputs; for an ONNX reference, any.
+        feed: with ``torch`` each node also gets the reference's values: its own error is seen.
+        against: a module as captured, or in ``eager`` mode; of ONNX, the level or provider.
+        atol: see `Tolerance`, as for ``rtol``; by each value's dtype when ``None``.
+        rtol: as above.
         level: optimizations of onnxruntime: ``none``, ``basic``, ``extended`` or ``all``.
         providers: onnxruntime's execution providers; the CPU's when ``None``.
+        keep: a dump to write the ONNX model's values to, for another version of onnxruntime.
         cut: ``NAME.onnx`` for the first divergence; its inputs go to ``NAME.inputs.safetensors``.
         bisect: tell which step of the way brought a difference in.
         progress: called with a few words as each step begins.
@@ -64,6 +67,8 @@ def compare(
         check_place(Path(cut))
     progress("prepare")
     setting = set_up(model, onnx, inputs, against=against, runner=Runner(level, providers))
+    if keep is not None:
+        keep_values(setting.onnx, setting.feeds, setting.runner, Path(keep))
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
     progress("run side by side")
     walk.run()
@@ -98,17 +103,14 @@ def _tolerance(
 ) -> Tolerance:
     if any(limit is not None and not limit >= 0 for limit in (atol, rtol)):
         raise UsageError(f"tolerances are 0 or more, not atol={atol}, rtol={rtol}")
-    default = Tolerance.of(dtype, setting.coarsest)
-    return Tolerance(
-        default.atol if atol is None else atol, default.rtol if rtol is None else rtol
-    )
+    given = {"atol": atol, "rtol": rtol}
+    chosen = {name: limit for name, limit in given.items() if limit is not None}
+    return replace(Tolerance.inside(dtype, setting.coarsest), **chosen)
 
 
 def _allowing(setting: Setting, atol: float | None, rtol: float | None) -> Allows:
     def allows(expected: torch.Tensor, difference: Discrepancy) -> bool:
-        tolerance = _tolerance(setting, expected.dtype, atol, rtol)
-        exact = not (expected.is_floating_point() or expected.is_complex())
-        return tolerance.allows(difference, exact=exact)
+        return _tolerance(setting, expected.dtype, atol, rtol).allows(difference, expected)
 
     return allows
 

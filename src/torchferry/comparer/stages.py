@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import onnx_ir as ir
 import torch
 
 from torchferry.comparer.comparison import Stage, difference_of
 from torchferry.comparer.piece import LEVELS, Runner, ort_value, tensor_of_ort
+from torchferry.comparer.rewrites import first_wrong
 from torchferry.comparer.setting import Setting
 from torchferry.comparer.walk import Allows
 from torchferry.converter import convert
@@ -18,13 +20,16 @@ from torchferry.values.difference import Discrepancy, worst
 
 __all__ = ["bisect_stages"]
 
+Judge = Callable[[ir.Model, Runner], tuple[Discrepancy, bool]]
+
 
 def bisect_stages(
     setting: Setting, expected: Mapping[str, torch.Tensor], allows: Allows
 ) -> Iterator[Stage]:
     """Compare the outputs after each stage of the way.
 
-    Where the reference is a program it is converted and optimized anew, for each target; then the
+    Where the reference is a program it is converted and optimized anew, for each target, as an
+    ONNX reference is too; where that makes it wrong, the rewrite that does is found. Then the
     ONNX model itself is run at each level of onnxruntime's optimizations.
 
     Args:
@@ -32,27 +37,35 @@ def bisect_stages(
         expected: the reference's values of the graph's outputs, by name.
         allows: whether a value passes.
     """
-    program = setting.reference.program
+    judge = partial(_after, setting=setting, expected=expected, allows=allows)
+    program, fresh = setting.reference.program, setting.reference.model
     if program is not None:
         try:
             fresh = convert(program, opset=setting.onnx.opset_imports.get("", None))
         except (ConversionError, UsageError) as error:
             yield Stage("convert", _failed(error), ok=False)
         else:
-            yield Stage("convert", *_after(fresh, Runner(), setting, expected, allows))
-            for target in TARGETS:
-                model = optimize(fresh.clone(), target=target)
-                found = _after(model, Runner(), setting, expected, allows)
-                yield Stage(f"optimize for {target}", *found)
+            yield Stage("convert", *judge(fresh, Runner()))
+    if fresh is not None:
+        yield from _optimized(fresh, judge)
     for level in LEVELS:
-        runner = Runner(level, setting.runner.providers)
-        found = _after(setting.onnx, runner, setting, expected, allows)
+        found = judge(setting.onnx, Runner(level, setting.runner.providers))
         yield Stage(f"the file, onnxruntime's optimizations: {level}", *found)
+
+
+def _optimized(fresh: ir.Model, judge: Judge) -> Iterator[Stage]:
+    """Optimize a model for each target; where that makes it wrong, find the rewrite that does."""
+    for target in TARGETS:
+        found, ok = judge(optimize(fresh.clone(), target=target), Runner())
+        patterns = "default" if target == "onnx" else f"default+{target}"
+        culprit = None if ok else first_wrong(fresh, patterns, lambda m: judge(m, Runner())[1])
+        yield Stage(f"optimize for {target}", found, ok, str(culprit or ""))
 
 
 def _after(
     model: ir.Model,
     runner: Runner,
+    *,
     setting: Setting,
     expected: Mapping[str, torch.Tensor],
     allows: Allows,

@@ -189,7 +189,8 @@ def _run_hooked(
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for _, leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for _, leaf in flatten(value)[0]]
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested]
 
 
 def trace_onnx(

@@ -11,7 +11,15 @@ import onnxruntime
 import torch
 
 from torchferry.comparer.align import layer_of, line_of
-from torchferry.comparer.comparison import Comparison, Row, Verdict, difference_of, side_of
+from torchferry.comparer.comparison import (
+    Comparison,
+    Row,
+    Verdict,
+    Vertex,
+    difference_of,
+    side_of,
+)
+from torchferry.comparer.histogram import histogram_of
 from torchferry.comparer.piece import ort_value, reads, tensor_of_ort, weight_bytes
 from torchferry.comparer.reference import random_values
 from torchferry.comparer.setting import Setting
@@ -161,7 +169,7 @@ class Walk:
             Row(
                 name, str(node.name or ""), node.op_type, origin.key, layer_of(node),
                 line_of(node), side_of(expected), None if got is None else side_of(got), error,
-                alone, verdict, note,
+                alone, verdict, note, histogram_of(expected, judged),
             )
         )  # fmt: skip
 
@@ -216,7 +224,8 @@ class Walk:
         failures = {**self._own.failed, **(self._local.failed if self._local else {})}
         notes = [f"{node.op_type} {node.name}: {why}" for node, why in failures.items()]
         return Comparison(
-            tuple(self.rows), {}, (), len(graph), unaligned, first, notes=tuple(notes[:5])
+            tuple(self.rows), {}, (), len(graph), unaligned, first, notes=tuple(notes[:5]),
+            graph=tuple(_vertices(graph)),
         )  # fmt: skip
 
     def differing(self, outputs: Mapping[str, Discrepancy]) -> tuple[str, ...]:
@@ -229,6 +238,17 @@ class Walk:
             and name not in self._tainted
             and keys[name].key not in self._reference.tainted
         )
+
+
+def _vertices(graph: ir.Graph) -> Iterator[Vertex]:
+    places: dict[ir.Value, int] = {}
+    for place, node in enumerate(graph):
+        sources = dict.fromkeys(places[value] for value in reads(node) if value in places)
+        places |= dict.fromkeys(node.outputs, place)
+        yield Vertex(
+            str(node.name or ""), node.op_type, layer_of(node), line_of(node),
+            tuple(_names(node)), tuple(sources),
+        )  # fmt: skip
 
 
 def _names(node: ir.Node) -> Iterator[str]:

@@ -19,6 +19,8 @@ from torch.export import Dim as TorchDim
 from torch.fx.experimental import _config as shape_config
 
 from torchferry.capturer import Captured, Fixed, accept_aliases, capture, export_arguments
+from torchferry.capturer.fixed import find_fixed
+from torchferry.capturer.watch import watch_shapes
 from torchferry.converter import convert
 from torchferry.diagnoser.divergence import line_of_difference
 from torchferry.errors import ConversionError
@@ -29,7 +31,15 @@ from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, unflatten
 
-__all__ = ["EXPORTERS", "Attempted", "as_module", "convert_seen", "export_once", "tensors_of"]
+__all__ = [
+    "EXPORTERS",
+    "Attempted",
+    "as_module",
+    "convert_seen",
+    "export_once",
+    "fx_once",
+    "tensors_of",
+]
 
 Run = Callable[[Call], Any]
 
@@ -166,10 +176,21 @@ def _arguments(
 
 def export_once(model: torch.nn.Module, seen: Observation) -> torch.export.ExportedProgram:
     """``torch.export.export`` by the first strategy of `capture` alone, without its patches."""
+    return _once(model, seen)[0]
+
+
+def fx_once(model: torch.nn.Module, seen: Observation, _options: Options) -> Attempted:
+    """`export_once`, made ready to be compared: what fails here may work by other strategies."""
+    with watch_shapes() as events:
+        program, shapes = _once(model, seen)
+    return _program(model, seen, program, find_fixed(program, seen, events), shapes)
+
+
+def _once(model: torch.nn.Module, seen: Observation) -> tuple[torch.export.ExportedProgram, Any]:
     # torch adds the method at run time.
     config = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     with config, _ready(model, seen) as (args, kwargs, shapes):
-        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes), shapes
 
 
 def _to_onnx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:

@@ -13,7 +13,7 @@ from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, recorded
 from torchferry.diagnoser.variant import Variant
-from torchferry.diagnoser.widen import widened
+from torchferry.diagnoser.widen import REFUSED, widened
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tree import leaves_of, replace_leaves
@@ -123,16 +123,9 @@ def _called(piece: Piece, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row 
     try:
         with recorded(watched):
             getattr(piece.model, piece.method_name)(*args, **kwargs)
-    except _REFUSED:
+    except REFUSED:
         return None
     return _row(piece, watched.calls[0]) if watched.calls else None
-
-
-# Sizes of our own making may be wrong for the code in these ways.
-_REFUSED = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError,
-    RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 
 
 def _tensors(value: Any) -> Sequence[torch.Tensor]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from torchferry.diagnoser.blame import advice_for
 from torchferry.diagnoser.functions import Function
 from torchferry.diagnoser.process import Limits, in_process
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
@@ -30,6 +31,11 @@ def _called(piece: Piece) -> Iterator[Piece]:
             yield child
         else:
             yield from _called(child)
+
+
+def _of_one_kind(status: StatusExport, other: StatusExport) -> bool:
+    """Whether the same helps against both, if anything is known that does."""
+    return status.advice == other.advice and status.advice not in ("", advice_for(""))
 
 
 @dataclass
@@ -57,7 +63,9 @@ class Search:
     def visit(self, piece: Piece) -> StatusExport:
         """Try a piece, and those below it as far as the strategy wants it."""
         strategy = strategy_of(self.strategy, piece)
-        status = self._first(piece, strategy)
+        in_steps = self._in_steps(piece, strategy)
+        status = try_piece(piece, self.options, once=True) if in_steps else None
+        status = status or self._first(piece, strategy)
         _log.info("%s: %s", piece.path or piece.name, status.pretty_text())
         self.verdicts[id(piece)] = status
         if status.is_ok() and (not self.below or strategy is CustomOpStrategy.NONE):
@@ -65,12 +73,55 @@ class Search:
             return status
         for child in piece.children:
             self.visit(child)
+        if in_steps and not self._explained(piece, status):
+            status = self._try(piece)
+            self.verdicts[id(piece)] = status
+            if status.is_ok():
+                self._forget(piece)
+                return status
         if status.failed and strategy is not CustomOpStrategy.ALWAYS:
             status = self._blamed(piece, status, strategy)
             self.verdicts[id(piece)] = status
         if status.failed and isinstance(piece.model, Function):
             self._functions.append(piece)
         return status
+
+    def _in_steps(self, piece: Piece, strategy: CustomOpStrategy) -> bool:
+        """Whether a piece is tried by one way of exporting before its parts are, by all after.
+
+        All ways that fail cost several times one that works, and most of that where it is the
+        fault of a part, which is smaller.
+        """
+        return (
+            not self.below
+            and strategy is CustomOpStrategy.ONLY_IF_FAILING
+            and self.limits is None
+            and self.options.exporter == "fx"
+            and not self.options.exporter_kwargs
+            and bool(piece.calls)
+            and any(True for _ in _called(piece))
+        )
+
+    def _explained(self, piece: Piece, status: StatusExport) -> bool:
+        """Whether a piece was seen to fail as a culprit below it does.
+
+        That is: within its code, at its line, or for a reason of the same kind.
+        """
+        below = [found for child in piece.children for found in self.culprits(child)]
+        found = [(part, self.verdicts[id(part)]) for part in below]
+        return any(
+            id(part.model) in status.inside
+            or (status.line is not None and other.line == status.line)
+            or _of_one_kind(status, other)
+            for part, other in found
+        )
+
+    def _forget(self, piece: Piece) -> None:
+        """What was found of the parts of a piece that works as a whole is no fault of it."""
+        for below in piece.walk():
+            if below is not piece:
+                self.verdicts.pop(id(below), None)
+        self._never_called(piece)
 
     def culprits(self, piece: Piece) -> Iterator[Piece]:
         """The pieces whose own code is at fault, this one and below; each after its parts."""
@@ -161,6 +212,7 @@ class Search:
             for part, other in found
             if (status.line and status.line == other.line)
             or (status.step, status.reason) == (other.step, other.reason)
+            or (status.line is None and _of_one_kind(status, other))
         ]
         if not same:
             return status

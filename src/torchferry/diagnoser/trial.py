@@ -12,7 +12,14 @@ from typing import Any
 import torch
 
 from torchferry.capturer import Fixed
-from torchferry.diagnoser.attempt import EXPORTERS, Attempted, as_module, export_once, tensors_of
+from torchferry.diagnoser.attempt import (
+    EXPORTERS,
+    Attempted,
+    as_module,
+    export_once,
+    fx_once,
+    tensors_of,
+)
 from torchferry.diagnoser.blame import advice_for, explain, modules_in, with_code
 from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.quiet import quiet
@@ -20,8 +27,10 @@ from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant
 from torchferry.diagnoser.widen import Widened, main_variant
+from torchferry.dims import evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Observation
+from torchferry.observer.tree import leaves_of
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff, string_diff, worst
 
@@ -64,7 +73,9 @@ class Options:
             raise UsageError(f"atol={self.atol}, rtol={self.rtol}: tolerances are 0 or more")
 
 
-def try_piece(piece: Piece, options: Options, *, compare: bool = True) -> StatusExport:
+def try_piece(
+    piece: Piece, options: Options, *, compare: bool = True, once: bool = False
+) -> StatusExport:
     """Export a piece as it stands now, and run what was made on the recorded inputs.
 
     Args:
@@ -73,6 +84,7 @@ def try_piece(piece: Piece, options: Options, *, compare: bool = True) -> Status
         options: see there.
         compare: whether what is made can run at all; not where operators stand for submodules
             that onnxruntime does not have.
+        once: by the first strategy of torch.export alone: a failure is no last word then.
 
     Returns:
         The status. Nothing of the piece is changed.
@@ -85,14 +97,14 @@ def try_piece(piece: Piece, options: Options, *, compare: bool = True) -> Status
     variant, found = _tried(piece, options)
     notes = _left_out(piece, variant)
     module = as_module(piece.model, piece.method_name)
-    export = EXPORTERS[options.exporter]
+    export = fx_once if once else EXPORTERS[options.exporter]
     with quiet(), buffers_kept(piece.model):
         made = _guarded(
             "EXPORT", lambda: export(module, found.seen, options.exporter_kwargs), options
         )
         if isinstance(made, StatusExport):
             return replace(made, notes=notes)
-        fixed = [one for one in made.fixed if (one.argument, one.axis) not in found.guessed]
+        fixed = [one for one in made.fixed if _contradicted(one, found)]
         if fixed:
             return replace(_fixed(made, fixed), notes=notes)
         status = StatusExport(
@@ -105,7 +117,9 @@ def try_piece(piece: Piece, options: Options, *, compare: bool = True) -> Status
             else type(made.exported).__name__,
         )
         if options.discrepancies and compare:
-            return _compared(piece, variant, made, status, options)
+            # Where a guess did not hold, the call that was made up is none for the piece.
+            calls = [] if made.fixed or found.made is None else [found.made]
+            return _compared(piece, (*variant.calls, *calls), made, status, options)
     return status
 
 
@@ -178,6 +192,26 @@ def _guarded(step: str, what: Callable[[], Any], options: Options) -> Any | Stat
         )  # fmt: skip
 
 
+def _contradicted(one: Fixed, found: Widened) -> bool:
+    """Whether a call was seen in which a dimension is not what it was made.
+
+    Few calls let one size be told in several ways, as that of another argument plus a constant:
+    a dimension that is tied to what it equals in all calls is right. So is one that was guessed.
+    """
+    seen = found.seen
+    if (one.argument, one.axis) in found.guessed:
+        return False
+    if one.axis < 0 or isinstance(one.size, int):
+        return True
+    path = next(argument.path for argument in seen.arguments if argument.name == one.argument)
+    shapes = [leaves_of(*seen.normalized(call))[path].shape for call in seen.calls]
+    known = [seen.sizes_of(call) for call in seen.calls]
+    return any(
+        not names_in(one.size) <= sizes.keys() or evaluate(one.size, sizes) != shape[one.axis]
+        for shape, sizes in zip(shapes, known, strict=True)
+    )
+
+
 def _fixed(made: Attempted, fixed: Sequence[Fixed]) -> StatusExport:
     first = fixed[0]
     more = f" (and {len(fixed) - 1} more)" if len(fixed) > 1 else ""
@@ -193,10 +227,14 @@ def _fixed(made: Attempted, fixed: Sequence[Fixed]) -> StatusExport:
 
 
 def _compared(
-    piece: Piece, variant: Variant, made: Attempted, status: StatusExport, options: Options
+    piece: Piece,
+    calls: Sequence[Record],
+    made: Attempted,
+    status: StatusExport,
+    options: Options,
 ) -> StatusExport:
     wrong = []
-    for call in variant.calls:
+    for call in calls:
         got, refused = _run(made, call, options)
         if isinstance(got, StatusExport):
             return replace(got, notes=status.notes, dynamic_shapes=status.dynamic_shapes)
@@ -212,8 +250,16 @@ def _compared(
             status = replace(status, notes=tuple(dict.fromkeys((*status.notes, note))))
         if not equal:
             wrong.append((diff, call))
-    if not wrong:
-        return status
+    return _differs(piece, made, status, options, wrong) if wrong else status
+
+
+def _differs(
+    piece: Piece,
+    made: Attempted,
+    status: StatusExport,
+    options: Options,
+    wrong: Sequence[tuple[Discrepancy, Record]],
+) -> StatusExport:
     if not any(_repeats(piece, call, options) for _, call in wrong):
         note = "PyTorch itself gives other numbers when it is called again: they are random, or "
         return replace(status, notes=(*status.notes, f"{note}depend on earlier calls"))

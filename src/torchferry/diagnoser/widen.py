@@ -13,16 +13,28 @@ from typing import Any
 
 import torch
 
-from torchferry.diagnoser.tree import Piece
+from torchferry.diagnoser.buffers import buffers_kept
+from torchferry.diagnoser.quiet import quiet
+from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant, variants
 from torchferry.dims import Dim, Size, evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.resize import resize
 from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.values.clone import clone
 from torchferry.values.flatten import Path
 
-__all__ = ["Widened", "main_variant", "widened"]
+__all__ = ["REFUSED", "Widened", "main_variant", "widened"]
+
+REFUSED = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError,
+    RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What code raises that does not take sizes of our own making."""
+
+Places = dict[Path, dict[int, tuple[Size, bool]]]
+"""The axes that vary: their size, and whether that is a guess."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +44,21 @@ class Widened:
     Attributes:
         seen: the calls, and perhaps one more that was made up from them.
         guessed: ``(argument, axis)`` that vary by a guess: it is no fault if they are fixed.
+        made: that call, with what PyTorch gives for it.
     """
 
     seen: Observation
     guessed: frozenset[tuple[str, int]] = frozenset()
+    made: Record | None = None
 
 
 def widened(piece: Piece, variant: Variant) -> Widened:
-    """The calls of a variant, with one of other sizes where those of other variants differ."""
-    calls = list(variant.calls)
-    seen = Observation(piece.signature, piece.title, list(calls))
+    """The calls of a variant, with one of other sizes where those of other variants differ.
+
+    The piece is run with the made-up call. Sizes that it does not take, as where one belongs to a
+    number that was passed beside the tensor, stay as they are.
+    """
+    calls: list[Call] = list(variant.calls)
     tensors = [_tensors(piece, call) for call in piece.calls]
     sizes = _varying(piece, tensors)
     mine = [_tensors(piece, call) for call in calls]
@@ -54,9 +71,49 @@ def widened(piece: Piece, variant: Variant) -> Widened:
             if name is not None and len(found) == 1:
                 values.setdefault(name, found.pop())
     if not values or len(calls) > 1:
-        return Widened(seen)
-    other = {name: value + 3 + 2 * number for number, (name, value) in enumerate(values.items())}
+        return Widened(Observation(piece.signature, piece.title, calls))
     places = _places(mine[0], sizes, values)
+    made = _taken(piece, variant, places, values)
+    if made is None:
+        known = {path: axes for path, axes in places.items() if path in sizes}
+        places, made = _largest(piece, variant, known, values)
+    seen = Observation(piece.signature, piece.title, calls)
+    if made is None:
+        return Widened(seen)
+    seen.add(Call(made.args, made.kwargs))
+    names = {argument.path: argument.name for argument in seen.arguments}
+    guessed = frozenset(
+        (names[path], axis)
+        for path, axes in places.items()
+        for axis, (_, guess) in axes.items()
+        if guess
+    )
+    return Widened(seen, guessed, made)
+
+
+def _largest(
+    piece: Piece, variant: Variant, places: Places, values: dict[str, int]
+) -> tuple[Places, Record | None]:
+    """As many dimensions as the piece takes to be changed together, one after the other."""
+    kept: set[str] = set()
+    found: tuple[Places, Record | None] = ({}, None)
+    for name in values:
+        names = kept | {name}
+        some = {
+            path: {axis: place for axis, place in axes.items() if names_in(place[0]) <= names}
+            for path, axes in places.items()
+        }
+        made = _taken(piece, variant, some, values)
+        if made is not None:
+            kept, found = names, (some, made)
+    return found
+
+
+def _taken(
+    piece: Piece, variant: Variant, places: Places, values: dict[str, int]
+) -> Record | None:
+    """A call with other sizes, and what comes of it; None when the piece does not take them."""
+    other = {name: value + 3 + 2 * number for number, (name, value) in enumerate(values.items())}
     generator = torch.Generator().manual_seed(0)
 
     def change(path: Path, leaf: Any) -> Any:
@@ -68,15 +125,13 @@ def widened(piece: Piece, variant: Variant) -> Widened:
         return resize(leaf, shape, generator)
 
     args, kwargs = replace_leaves(*variant.example, change=change)
-    seen.add(Call(args, kwargs))
-    names = {argument.path: argument.name for argument in seen.arguments}
-    guessed = frozenset(
-        (names[path], axis)
-        for path, axes in places.items()
-        for axis, (_, guess) in axes.items()
-        if guess
-    )
-    return Widened(seen, guessed)
+    given = clone((args, kwargs))
+    with quiet(), buffers_kept(piece.model), torch.no_grad():
+        try:
+            outputs = getattr(piece.model, piece.method_name)(*given[0], **given[1])
+        except REFUSED:
+            return None
+    return Record(args, kwargs, clone(outputs))
 
 
 def main_variant(piece: Piece) -> tuple[Variant, Widened]:
@@ -122,12 +177,12 @@ _ANY = inspect.signature(_any)
 
 def _places(
     tensors: dict[Path, torch.Tensor], sizes: dict[Path, dict[int, Size]], values: dict[str, int]
-) -> dict[Path, dict[int, tuple[Size, bool]]]:
+) -> Places:
     """The size of each axis that varies, and whether that is a guess."""
     named: dict[int, list[str]] = {}
     for name, value in values.items():
         named.setdefault(value, []).append(name)
-    found: dict[Path, dict[int, tuple[Size, bool]]] = {}
+    found: Places = {}
     for path, tensor in tensors.items():
         if path in sizes:
             known = {a: s for a, s in sizes[path].items() if names_in(s) <= values.keys()}

@@ -17,14 +17,14 @@ from torch.export import Dim, ExportedProgram
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
-from torchferry.dims import Size
+from torchferry.dims import Condition, Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
 from torchferry.exporter.unverified import unverified
-from torchferry.exporter.verify import Tolerance, verify
+from torchferry.exporter.verify import verify
 from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
@@ -33,6 +33,8 @@ from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.values.flatten import Path as ValuePath
+from torchferry.values.signature import SIGNATURE_KEY, Signature
+from torchferry.values.tolerance import Tolerance
 
 __all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
 
@@ -141,6 +143,7 @@ def _walk(
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
     captured, translated = convert_by(model, seen, plan)
+    granted = _granted(translated) if plan.check else []
     try:
         optimized, session, size = _built(translated, plan, path)
     except RunError:
@@ -148,6 +151,7 @@ def _walk(
             raise
         # onnxscript's fusions can write what onnxruntime refuses (GPT-2): go without them.
         captured, translated = convert_by(model, seen, plan)
+        granted = _granted(translated)
         optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
         with steps.step("unfuse") as made:
             made("onnxruntime refuses the fused model: the standard one is written")
@@ -162,6 +166,7 @@ def _walk(
                 program=captured.program,
                 fixed=captured.sizes,
                 bounds=captured.bounds(seen),
+                conditions=granted,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
     # A program's module says that it trains whatever the model did.
@@ -170,6 +175,16 @@ def _walk(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
         size, training,
     )  # fmt: skip
+
+
+def _granted(model: ir.Model) -> list[Condition]:
+    """What the program takes for granted of sizes, taken from the signature.
+
+    Sizes that break it are compared with PyTorch, so that calls need not refuse them.
+    """
+    signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
+    model.metadata_props[SIGNATURE_KEY] = replace(signature, conditions=()).to_json()
+    return [Condition(*condition) for condition in signature.conditions]
 
 
 def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Session | None, int]:
@@ -273,7 +288,7 @@ def _observation(
 ) -> Observation:
     if not isinstance(seen, Observation):
         module = model.module() if isinstance(model, ExportedProgram) else model
-        seen = Observation.from_inputs(module, list(seen))
+        seen = Observation.from_inputs(module, seen)
     if isinstance(model, ExportedProgram):
         # A program takes its arguments as they were exported, by position or by name; how its
         # dimensions hang together is known from several calls, or guessed from one.

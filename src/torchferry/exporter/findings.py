@@ -8,8 +8,9 @@ import onnx_ir as ir
 
 from torchferry.capturer import Captured
 from torchferry.exporter.steps import Steps
-from torchferry.exporter.verify import Check, Tolerance
+from torchferry.exporter.verify import Check
 from torchferry.observer import Observation
+from torchferry.values.tolerance import Tolerance
 
 __all__ = ["Findings"]
 

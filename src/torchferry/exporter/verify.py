@@ -11,71 +11,25 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
+from torchferry.capturer.patches.sliding_window import count_by_mask, window_length
+from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
 from torchferry.exporter.rounding import doubled, rounding_error, to_double
-from torchferry.exporter.sizes import Sizes, other_sizes
+from torchferry.exporter.sizes import Sizes, lengths_of_caches, other_sizes
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
 from torchferry.values.flatten import flatten, path_text
+from torchferry.values.tolerance import Tolerance
 
-__all__ = ["ROUNDING", "Check", "Compared", "Tolerance", "Verdict", "verify"]
+__all__ = ["ROUNDING", "Check", "Compared", "Verdict", "verify"]
 
 Verdict = Literal["ok", "differs", "random"]
 
 ROUNDING = 10
 """How often the tolerance may be reached where PyTorch's own rounding is the reason."""
-_COARSE = (torch.float16, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How much an output may differ.
-
-    An output passes when its largest absolute difference is at most
-    ``atol * min(1, scale) + rtol * scale``, where ``scale`` is the largest magnitude expected:
-    outputs of order 1 may differ by about ``atol``, small outputs by proportionally less, and
-    large ones by their rounding. ``scale`` counts as at least 0.01, but a difference of a tenth of
-    the scale itself never passes. Integers and booleans must be equal. Values next to the largest
-    of their type are taken for masks and do not count for the scale.
-
-    Attributes:
-        atol: absolute, for outputs of order 1.
-        rtol: relative to the largest expected magnitude.
-    """
-
-    atol: float
-    rtol: float
-
-    @classmethod
-    def of(cls, dtype: torch.dtype) -> Tolerance:
-        """The default for a model that computes in ``dtype``."""
-        return {
-            torch.float16: cls(1e-2, 5e-3),
-            torch.bfloat16: cls(4e-2, 4e-2),
-            torch.float64: cls(1e-7, 1e-9),
-        }.get(dtype, cls(1e-4, 1e-5))
-
-    def allows(self, difference: Discrepancy, expected: Any = None, *, times: float = 1) -> bool:
-        """Whether an output passes.
-
-        Args:
-            difference: between the two sides.
-            expected: the value of PyTorch, whose dtype may be coarser than the model's, or exact.
-            times: how often the limit may be reached.
-        """
-        if difference.reason is not None or difference.dnan:
-            return False
-        dtype = expected.dtype if isinstance(expected, torch.Tensor) else None
-        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-            return difference.abs == 0
-        own = Tolerance.of(dtype) if dtype in _COARSE else self
-        scale = max(difference.scale, 0.01)
-        limit = max(self.atol, own.atol) * min(1.0, scale) + max(self.rtol, own.rtol) * scale
-        coarse = difference.scale > 0 and difference.abs > 0.1 * difference.scale
-        return difference.abs <= times * limit and not coarse
 
 
 @dataclass(frozen=True)
@@ -139,6 +93,7 @@ def verify(
     program: ExportedProgram | None = None,
     fixed: Mapping[str, int] | None = None,
     bounds: Mapping[str, tuple[int, int | None]] | None = None,
+    conditions: Sequence[Condition] = (),
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
 
@@ -150,6 +105,7 @@ def verify(
         program: the captured program, to tell whether the capture or the conversion is wrong.
         fixed: dimensions that the exported model holds constant: no other size is tried.
         bounds: the sizes it was traced for: those next to them are tried too.
+        conditions: what it took for granted of the sizes: some that break each are tried too.
 
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
@@ -158,14 +114,34 @@ def verify(
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
-    for group in other_sizes(seen, keep=fixed, bounds=bounds):
+    for group in other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions):
         tried = []
-        for sizes in group:
-            tried.append(runner.check(seen.inputs_at(sizes), sizes, made=True))
+        for wanted in group:
+            sizes, inputs = _possible(seen, wanted)
+            if inputs is None:
+                continue
+            tried.append(runner.check(inputs, sizes, made=True))
             if tried[-1].refused is None:
                 break
-        checks.append(tried[-1] if tried[-1].refused is None else tried[0])
+        if tried:
+            checks.append(tried[-1] if tried[-1].refused is None else tried[0])
     return checks
+
+
+def _possible(seen: Observation, sizes: Sizes) -> tuple[Sizes, tuple[Any, Any] | None]:
+    """The sizes, or some like them that a run can have, and inputs; no inputs if there are none.
+
+    A cache with a window holds the last tokens before the queries, as many as fit, and knows how
+    many there have been.
+    """
+    length = window_length(seen.inputs_at(sizes)[1])
+    names = [] if length is None else lengths_of_caches(seen)
+    for other in (sizes, *({**sizes, name: length} for name in names if length is not None)):
+        inputs = seen.inputs_at(other)
+        if window_length(inputs[1]) is None:
+            count_by_mask(inputs[1])
+            return other, inputs
+    return sizes, None
 
 
 class _Runner:
@@ -233,7 +209,7 @@ class _Runner:
                 continue  # a constant, and the same one
             verdict = self._verdict(label, difference, e)
             rounding = None
-            if verdict == "differs" and self.tolerance.allows(difference, e, times=ROUNDING):
+            if verdict == "differs" and self._allows(difference, e, ROUNDING):
                 rounding = rounding_error(doubles.get(path), e, g)
             compared.append(
                 Compared(label, difference, verdict)
@@ -245,14 +221,18 @@ class _Runner:
     def _verdict(self, name: str, difference: Discrepancy, expected: Any) -> Verdict:
         if self.random and name in self.random:
             return "random" if difference.reason is None else "differs"
-        return "ok" if self.tolerance.allows(difference, expected) else "differs"
+        return "ok" if self._allows(difference, expected) else "differs"
+
+    def _allows(self, difference: Discrepancy, expected: Any, times: float = 1) -> bool:
+        tolerance = self.tolerance.widened(getattr(expected, "dtype", None))
+        return tolerance.allows(difference, expected, times=times)
 
     def _random(self, first: Any, second: Any) -> frozenset[str]:
         """Names of the outputs in which PyTorch does not agree with itself."""
         names = [leaf[0] if isinstance(leaf, list) else "" for leaf in self._leaves]
         pairs = zip(names, flatten(first)[0], flatten(second)[0], strict=False)
         return frozenset(
-            name for name, (_, a), (_, b) in pairs if not self.tolerance.allows(max_diff(a, b), a)
+            name for name, (_, a), (_, b) in pairs if not self._allows(max_diff(a, b), a)
         )
 
     @property

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchferry.report.compared_graph import compared_graph
 from torchferry.report.depth import Mark, error_plot
 from torchferry.report.model import Cell, Facts, Report, Section, Table, Tone
 from torchferry.report.number import number_text
@@ -21,7 +22,6 @@ _AROUND = 12  # rows shown before and after the first divergence
 _BEYOND = 150  # rows beyond tolerance that are shown
 _WHOLE = 300  # rows that are shown without leaving any out
 _LAYERS = 80  # rows of the table of layers
-_LEAST = 1e-4  # scale, as in the comparer's Tolerance
 _TONES: dict[str, Tone | None] = {"differs": "bad", "failed": "bad", "random": "muted"}
 
 
@@ -40,14 +40,14 @@ def comparison_report(title: str, found: Comparison) -> Report:
     if found.stages:
         sections.append(Section("Stages", (_stages(found),)))
     if found.rows:
-        marks = [
-            Mark(r.name, r.layer, _relative(r.said), _TONES.get(r.verdict)) for r in found.rows
-        ]
+        marks = [Mark(r.name, r.layer, r.relative, _TONES.get(r.verdict)) for r in found.rows]
         limit = found.tolerance.atol + found.tolerance.rtol
         plot = error_plot(
             "Error of each value, relative to its scale", marks, limit, _place(found)
         )
         sections.append(Section("Error by depth", (plot,)))
+        if found.graph:
+            sections.append(Section("Graph", (compared_graph(found),), brief=False))
         sections.append(Section("Layers", (_layers(found.rows),), brief=False))
         sections.append(Section("Values", (_values(found),), brief=False))
     return Report(
@@ -118,12 +118,6 @@ def _place(found: Comparison) -> int | None:
     return None if found.first is None else names.index(found.first.name)
 
 
-def _relative(said: Discrepancy) -> float:
-    if said.reason is not None and not math.isfinite(said.abs):
-        return math.inf
-    return said.abs / max(said.scale, _LEAST)
-
-
 def _first(found: Comparison, row: Row) -> Facts:
     got = "nothing" if row.got is None else str(row.got)
     pairs: list[tuple[str, str | Cell]] = [
@@ -186,7 +180,7 @@ def _stages(found: Comparison) -> Table:
             Cell(stage.name, None if stage.ok else "bad"),
             number_text(stage.difference.abs),
             number_text(stage.difference.rel),
-            stage.difference.reason or "",
+            stage.difference.reason or stage.rule,
         )
         for stage in found.stages
     ]
@@ -205,7 +199,8 @@ def _brought_in(found: Comparison) -> str:
         and not found.stages[bad - 1].name.startswith("the file")
     ):
         return "a fresh conversion agrees: the file was changed, or written by another version"
-    return f"the difference comes in with: {name}"
+    rule = found.stages[bad].rule
+    return f"the difference comes in with: {name}" + (f", by {rule}" if rule else "")
 
 
 def _layers(rows: Sequence[Row]) -> Table:
@@ -221,7 +216,7 @@ def _layers(rows: Sequence[Row]) -> Table:
     lines = []
     for layer in (layer for layer in groups if layer in set(shown)):
         row = worst[layer]
-        cell = Cell(number_text(_relative(row.said)), _TONES.get(row.verdict))
+        cell = Cell(number_text(row.relative), _TONES.get(row.verdict))
         lines.append((layer or "the model itself", len(groups[layer]), cell, row.name))
     left_out = len(groups) - len(shown)
     note = f"the worst {len(shown)} of {len(groups)}" if left_out else ""
@@ -230,7 +225,7 @@ def _layers(rows: Sequence[Row]) -> Table:
 
 def _weight(row: Row) -> tuple[bool, float]:
     """What makes a row worse than another."""
-    return _TONES.get(row.verdict) == "bad", _relative(row.said)
+    return _TONES.get(row.verdict) == "bad", row.relative
 
 
 def _outer(layer: str, depth: int) -> str:
@@ -271,7 +266,10 @@ def _data(found: Comparison) -> dict[str, Any]:
         "nodes": found.nodes,
         "unaligned": found.unaligned,
         "outputs": {name: _numbers(d) for name, d in found.outputs.items()},
-        "stages": [{"stage": s.name, "ok": s.ok, **_numbers(s.difference)} for s in found.stages],
+        "stages": [
+            {"stage": s.name, "ok": s.ok, "rule": s.rule, **_numbers(s.difference)}
+            for s in found.stages
+        ],
         "notes": list(found.notes),
         "cut": None if found.cut is None else str(found.cut),
         "values": [_row(row) for row in found.rows],
@@ -301,6 +299,9 @@ def _side(side: Any) -> dict[str, Any]:
         "dtype": side.dtype,
         "nans": side.nans,
         "infinities": side.infinities,
+        "least": side.least,
+        "largest": side.largest,
+        "mean": side.mean,
     }
 
 

@@ -12,7 +12,7 @@ from html import escape
 
 from torchferry.report.model import Source, Tone
 
-__all__ = ["Mark", "Plot", "error_plot"]
+__all__ = ["Mark", "Plot", "error_plot", "log_height"]
 
 _LEFT, _TOP, _WIDTH, _HEIGHT = 58, 14, 930, 170  # px of the field of the plot
 _STRIP, _GAP = 20, 34  # px: height of the strip, between it and the field
@@ -70,7 +70,7 @@ def _text(marks: Sequence[Mark], first: int | None) -> str:
     """A line of bars, one a stretch of values, and what its heights mean."""
     stretches = list(_stretches(len(marks), _COLUMNS))
     bars = "".join(
-        _LEVELS[round(_height(max(m.error for m in marks[a:b])) * (len(_LEVELS) - 1))]
+        _LEVELS[round(log_height(max(m.error for m in marks[a:b])) * (len(_LEVELS) - 1))]
         for a, b in stretches
     )
     lines = [bars]
@@ -88,8 +88,12 @@ def _stretches(count: int, most: int) -> Iterator[tuple[int, int]]:
         yield part * count // parts, (part + 1) * count // parts
 
 
-def _height(error: float) -> float:
-    """0 to 1 on the logarithmic axis."""
+def log_height(error: float) -> float:
+    """0 to 1 on a logarithmic axis, from 1e-9 to 10.
+
+    >>> [log_height(error) for error in (0.0, 1e-4, 100.0)]
+    [0.0, 0.5, 1.0]
+    """
     if not error > 0:  # NaN too
         return 0.0 if error == 0 else 1.0
     power = math.log10(error) if math.isfinite(error) else _HIGH
@@ -101,7 +105,7 @@ def _x(place: float, count: int) -> float:
 
 
 def _y(error: float) -> float:
-    return _TOP + _HEIGHT * (1 - _height(error))
+    return _TOP + _HEIGHT * (1 - log_height(error))
 
 
 def _svg(title: str, marks: Sequence[Mark], limit: float, first: int | None) -> str:
@@ -154,7 +158,7 @@ def _axes(count: int, limit: float) -> Iterator[str]:
 def _dots(marks: Sequence[Mark]) -> Iterator[str]:
     """One path a colour: thousands of circles would make the page slow."""
     chosen = [
-        max(range(a, b), key=lambda i: (marks[i].tone == "bad", _height(marks[i].error)))
+        max(range(a, b), key=lambda i: (marks[i].tone == "bad", log_height(marks[i].error)))
         for a, b in _stretches(len(marks), _MOST)
     ]
     for tone in ("muted", None, "good", "warn", "bad"):
@@ -182,13 +186,14 @@ def _strip(marks: Sequence[Mark]) -> Iterator[str]:
     top = _TOP + _HEIGHT + _GAP
     for start, stop in _stretches(len(cells), _MOST // 4):
         begin, end = cells[start][1], cells[stop - 1][2]
-        worst = max(marks[begin:end], key=lambda mark: _height(mark.error))
+        worst = max(marks[begin:end], key=lambda mark: log_height(mark.error))
         bad = any(mark.tone == "bad" for mark in marks[begin:end])
         x, far = _x(begin - 0.5, len(marks)), _x(end - 0.5, len(marks))
         name = escape(f"{cells[start][0] or 'the model itself'}: {worst.error:.2g}, {worst.name}")
+        opacity = 0.12 + 0.88 * log_height(worst.error)
         yield (
             f'<rect x="{x:.1f}" y="{top}" width="{max(far - x - 0.6, 0.6):.1f}" height="{_STRIP}" '
             f'fill="{_COLORS["bad" if bad else None]}" '
-            f'fill-opacity="{0.12 + 0.88 * _height(worst.error):.2f}"><title>{name}</title></rect>'
+            f'fill-opacity="{opacity:.2f}"><title>{name}</title></rect>'
         )
     yield f'<text x="{_LEFT - 8}" y="{top + 14}" text-anchor="end">layers</text>'

@@ -10,6 +10,13 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from torchferry.report.explorer import (
+    Explorer,
+    explorer_payload,
+    script,
+    script_hash,
+    smaller,
+)
 from torchferry.report.figure import bars_svg
 from torchferry.report.file import write_whole
 from torchferry.report.model import Bars, Block, Report, Source, Table
@@ -23,7 +30,9 @@ _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 def render(report: Report) -> str:
-    """Make the page: inline styles and pictures, no script, nothing loaded from anywhere.
+    """Make the page: inline styles and pictures, nothing loaded from anywhere.
+
+    There is a script only in a page with an `Explorer`, and no other runs there.
 
     The page is kept under `MAX_BYTES`: rows of very long tables, bars and sources are left out
     from the end, and a note says how many. ``<body data-verdict="ok|failed">`` and the element
@@ -59,7 +68,11 @@ def _template() -> Template:
     environment.globals.update(
         as_cell=as_cell,
         bars_svg=lambda bars: Markup(bars_svg(bars)),  # noqa: S704 - it escapes its own text
+        explores=_explores,
+        payload=explorer_payload,
         prose=_prose,
+        script=lambda: Markup(script()),  # noqa: S704 - our own, with nothing of the report in it
+        script_hash=lambda: Markup(script_hash()),  # noqa: S704 - letters and digits
         kind=lambda block: type(block).__name__,
         numeric_columns=numeric_columns,
     )
@@ -71,6 +84,10 @@ def _prose(text: str) -> Markup:
     parts = [escape(part) for part in _CODE.split(text)]
     parts[1::2] = [Markup("<code>{}</code>").format(code) for code in parts[1::2]]
     return Markup("").join(parts)
+
+
+def _explores(report: Report) -> bool:
+    return any(isinstance(b, Explorer) for section in report.sections for b in section.blocks)
 
 
 def _shortened(report: Report, rows: int) -> Report:
@@ -89,6 +106,8 @@ def _cut(block: Block, rows: int) -> Block:
         case Bars() if len(block.items) > rows:
             note = _left_out(len(block.items) - rows, "bars", block.note)
             return replace(block, items=block.items[:rows], note=note)
+        case Explorer():
+            return smaller(block, rows)
         case Source():
             lines = block.text.splitlines()
             if len(lines) > rows:

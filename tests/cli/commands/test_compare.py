@@ -75,7 +75,7 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     assert told == {
         "model": "zoo:mlp", "inputs": None, "least": 1, "reference": "the module",
         "onnx": Path("model.onnx"), "sets": ["a set"], "feed": "own", "against": "program",
-        "atol": None, "rtol": None, "level": "none", "providers": None, "cut": None,
+        "atol": None, "rtol": None, "level": "none", "providers": None, "keep": None, "cut": None,
         "bisect": False,
     }  # fmt: skip
 
@@ -83,14 +83,14 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
 def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str, Any]) -> None:
     words = ["m", "o.onnx", "--inputs", "f.py:sets", "--feed", "torch", "--against", "eager"]
     words += ["--cut", "first.onnx", "--atol", "0.5", "--rtol", "0.25", "--level", "all"]
-    words += ["--provider", "A", "--provider", "B", "--bisect"]
+    words += ["--provider", "A", "--provider", "B", "--bisect", "--keep", "v.safetensors"]
     CliRunner().invoke(app, words)
     del told["progress"]
     assert told == {
         "model": "m", "inputs": "f.py:sets", "least": 1, "reference": "the module",
         "onnx": Path("o.onnx"), "sets": ["a set"], "feed": "torch", "against": "eager",
         "atol": 0.5, "rtol": 0.25, "level": "all", "providers": ["A", "B"],
-        "cut": Path("first.onnx"), "bisect": True,
+        "cut": Path("first.onnx"), "bisect": True, "keep": Path("v.safetensors"),
     }  # fmt: skip
 
 
@@ -191,3 +191,41 @@ def test_a_folder_that_an_export_wrote_is_a_reference(folder: Path, tmp_path: Pa
     assert done.exit_code == 0, done.output
     (made / "config.json").write_text("{}")
     assert run(made, made).exit_code != 0
+
+
+@pytest.mark.parametrize("name", ["calls.safetensors", "calls"])
+def test_a_dump_is_a_reference_without_the_model(folder: Path, tmp_path: Path, name: str) -> None:
+    made = CliRunner().invoke(
+        whole, ["dump", f"{folder / 'net.py'}:made", "-o", str(tmp_path / name)]
+    )
+    assert made.exit_code == 0, made.output
+    done = run(tmp_path / name, folder / "right.onnx")
+    assert (done.exit_code, done.exception) == (0, None)
+    done = run(tmp_path / name, folder / "wrong.onnx")
+    assert done.exit_code == 1
+    assert "made by node_Gemm_1" in done.stdout
+
+
+def test_kept_values_are_a_reference_for_another_onnxruntime(folder: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "values.safetensors"
+    right = folder / "right.onnx"
+    assert run(right, right, "--keep", kept).exit_code == 0
+    assert run(kept, right, "--level", "all").exit_code == 0
+    assert run(kept, folder / "wrong.onnx").exit_code == 1
+
+
+def test_two_sessions_of_onnxruntime_are_compared(folder: Path) -> None:
+    right = folder / "right.onnx"
+    done = run(right, right, "--level", "all", "--against", "basic")
+    assert (done.exit_code, done.exception) == (0, None)
+    with pytest.raises(UsageError, match="has no provider 'Other' here"):
+        compare(str(right), right, against="Other")
+
+
+def test_the_page_has_a_graph_to_look_around_in(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    run(f"{folder / 'net.py'}:made", folder / "wrong.onnx", "--html", page)
+    text = page.read_text("utf-8")
+    assert 'class="items"' in text
+    assert "script-src" in text
+    assert "<h2>Graph</h2>" in text

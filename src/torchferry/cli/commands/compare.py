@@ -18,11 +18,6 @@ class _Feed(StrEnum):
     torch = "torch"
 
 
-class _Against(StrEnum):
-    program = "program"
-    eager = "eager"
-
-
 class _Level(StrEnum):
     none = "none"
     basic = "basic"
@@ -34,8 +29,8 @@ _ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, a .pt2 file, or another "
-        ".onnx file.",
+        help="zoo:NAME, a Hugging Face folder, package.module:factory, a .pt2 file, another .onnx "
+        "file, or a dump.",
     ),
 ]
 _OnnxArgument = Annotated[Path, typer.Argument(metavar="ONNX", help="The .onnx file.")]
@@ -51,7 +46,19 @@ _FeedOption = Annotated[
     _Feed, typer.Option(help="Also give each ONNX node the reference's values (torch).")
 ]
 _AgainstOption = Annotated[
-    _Against, typer.Option(help="Values of the captured program, or of modules in eager mode.")
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="Values of the captured program, or of modules in eager mode (eager); of an .onnx "
+        "MODEL: the level of onnxruntime's optimizations, or the provider, that it is run with.",
+    ),
+]
+_KeepOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DUMP",
+        help="Write all values of ONNX, to be MODEL for another version of onnxruntime.",
+    ),
 ]
 _CutOption = Annotated[
     Path | None,
@@ -71,7 +78,8 @@ def compare(
     onnx: _OnnxArgument,
     inputs: _InputsOption = None,
     feed: _FeedOption = _Feed.own,
-    against: _AgainstOption = _Against.program,
+    against: _AgainstOption = "program",
+    keep: _KeepOption = None,
     cut: _CutOption = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance.")] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance.")] = None,
@@ -84,7 +92,8 @@ def compare(
     """Compare an ONNX model with MODEL, value by value, and find where they part first.
 
     Both run on the same inputs. What each value of the ONNX graph stands for in MODEL is known
-    from what the exporter wrote beside its nodes. Exit code 1 when anything differs.
+    from what the exporter wrote beside its nodes. With a dump (torchferry dump) as MODEL nothing
+    else is run. Exit code 1 when anything differs.
     """
     from torchferry import comparer
     from torchferry.cli.progress import progress
@@ -98,11 +107,12 @@ def compare(
             onnx,
             sets,
             feed=feed.value,
-            against=against.value,
+            against=against,
             atol=atol,
             rtol=rtol,
             level=level.value,
             providers=provider or None,
+            keep=keep,
             cut=cut,
             bisect=bisect,
             progress=begin,
@@ -117,12 +127,17 @@ def _reference(model: str, inputs: str | None) -> tuple[Any, Any]:
     from torchferry.exporter.factory import call, find_function
 
     model = _onnx_in(model)
-    if model.endswith(".onnx"):
+    if model.endswith((".onnx", ".safetensors")) or _is_dump(Path(model)):
         if inputs is None:
             return model, None
         return model, as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
     loaded = source.load_source(model, inputs=inputs, least=1)
     return loaded.program or loaded.model, loaded.input_sets
+
+
+def _is_dump(folder: Path) -> bool:
+    """Whether a folder was written by ``torchferry dump``."""
+    return any((folder / name).is_file() for name in ("index.json", "000000.safetensors"))
 
 
 def _onnx_in(model: str) -> str:

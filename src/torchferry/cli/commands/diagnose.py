@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
-from torchferry.report.model import Block, Cell, Facts, Report, Section, Source, Table, Tone
+from torchferry.report.diagnosis_tree import module_tree, tone_of
+from torchferry.report.model import Block, Cell, Facts, Report, Section, Source, Table
 
 if TYPE_CHECKING:
     from torchferry.diagnoser import Culprit, Diagnosis, StatusExport
@@ -104,6 +105,7 @@ def _report(model: str, found: Diagnosis) -> Report:
     )
     sections = [Section("Modules", (_tree(found),))]
     sections += [Section(culprit.where, _fault(culprit)) for culprit in found.culprits]
+    sections.append(Section("Look around", (module_tree(found),), brief=False))
     return Report(
         f"diagnose {model}",
         ok=found.ok,
@@ -119,17 +121,9 @@ def _tree(found: Diagnosis) -> Table:
     rows = []
     for (name, title, text), piece in zip(found.rows, found.tree.walk(), strict=True):
         status = piece.exporter_status
-        rows.append((name, title, Cell(text, _tone(status))))
+        rows.append((name, title, Cell(text, tone_of(status))))
     note = "<OK-2i-0>: not tried, as what it is a part of works; 2 calls, the first is usable"
     return Table(("module", "class", "status"), tuple(rows), note=note)
-
-
-def _tone(status: StatusExport | None) -> Tone:
-    if status is None or not (status.is_ok() or status.failed):
-        return "muted"
-    if status.failed:
-        return "bad" if not status.blame else "warn"
-    return "warn" if status.blame else "good"
 
 
 def _fault(culprit: Culprit) -> tuple[Block, ...]:
