@@ -44,6 +44,12 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("handlers", "src/torchferry/cli/main.py::main"): (
         "the command line's wrapper, so that exit code 1 means one thing"
     ),
+    ("handlers", "src/torchferry/values/kinds.py::attempt"): (
+        "code of users' classes raises anything; looking at a value must not end the program"
+    ),
+    ("handlers", "src/torchferry/exporter/host.py::_work"): (
+        "a job of a sweep may fail in any way, and its row says how"
+    ),
     ("prints", "src/torchferry/observer/trace.py::_say"): (
         "the trace of steal_forward is printed where the model runs, as its users know it"
     ),
@@ -106,7 +112,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 56_000
+LINES_OF_SRC = 59_000
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

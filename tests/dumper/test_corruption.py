@@ -167,7 +167,7 @@ HOSTILE = {
     "twice": lambda document: document["entries"].append(document["entries"][0]),
     "no list": lambda _: {"version": 1},
     "text": lambda _: "hello",
-    "later version": at("version", to=2),
+    "later version": at("version", to=3),
     "whole of two": lambda d: {**d, "whole": True, "entries": d["entries"] * 2},
 }
 

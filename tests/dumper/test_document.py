@@ -32,11 +32,13 @@ def test_a_changed_text():
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ('{"version": 2}', "version 2, written by a later torchferry"),
+        ('{"version": 3}', "version 3, written by a later torchferry; install that"),
+        ('{"version": 1}', "version 1, written by an earlier torchferry; .* write the dump again"),
+        ('{"version": "x"}', "version x, written by a later"),
         ("[" * 5000, "damaged"),
         ("null", "damaged"),
-        (json.dumps({"version": 1, "whole": True, "entries": []}), "no list of entries"),
-        (json.dumps({"version": 1, "whole": False, "entries": {}}), "no list of entries"),
+        (json.dumps({"version": 2, "whole": True, "entries": []}), "no list of entries"),
+        (json.dumps({"version": 2, "whole": False, "entries": {}}), "no list of entries"),
     ],
 )
 def test_texts_with_a_right_sum(document, message):

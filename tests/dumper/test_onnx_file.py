@@ -5,7 +5,11 @@ import pytest
 import torch
 
 from torchferry.dumper.onnx_file import load_proto, open_onnx
-from torchferry.dumper.store import create_onnx_model_from_input_tensors, open_dump
+from torchferry.dumper.store import (
+    create_input_tensors_from_onnx_model,
+    create_onnx_model_from_input_tensors,
+    open_dump,
+)
 from torchferry.errors import UsageError
 
 
@@ -99,3 +103,15 @@ def test_buffers_by_name():
         source.fetch("x.data", 2**60)
     with pytest.raises(UsageError, match="holds no 'y'"):
         source.fetch("y", 8)
+
+
+def test_a_smaller_model_takes_the_data_of_the_old_one_away(tmp_path):
+    path, data = tmp_path / "x.onnx", tmp_path / "x.onnx_data"
+    data.write_bytes(b"of someone else")
+    create_onnx_model_from_input_tensors(torch.ones(2), path)
+    assert data.exists()
+    create_onnx_model_from_input_tensors(torch.ones(2000), path)
+    assert data.stat().st_size == 8000
+    create_onnx_model_from_input_tensors(torch.ones(2), path)
+    assert not data.exists()
+    assert create_input_tensors_from_onnx_model(path).tolist() == [1, 1]

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from torchferry.dumper.part import PartFile, checksum, read_bytes, read_head
+from torchferry.dumper.part import PartFile, checksum, read_bytes, read_head, remove
 from torchferry.errors import UsageError
 
 
@@ -28,11 +28,41 @@ def test_a_file_appears_when_it_is_renamed(tmp_path):
 def test_the_checksum_is_what_it_says():
     data = np.random.default_rng(0).bytes(2**17 + 21)
     assert checksum(data[:65535]) == zlib.crc32(data[:65535])
-    sums = b""
-    for start in range(0, 2**17, 512):
-        words = struct.unpack_from("<64Q", data, start)
-        sums += struct.pack("<Q", sum(words) % 2**64)
-    assert checksum(memoryview(data)) == zlib.crc32(sums + data[2**17 :])
+    text = data[2**17 :]
+    rows = [struct.unpack_from("<512Q", data, start) for start in range(0, 2**17, 4096)]
+    text += b"".join(struct.pack("<Q", sum(row) % 2**64) for row in rows)
+    rows = [struct.unpack_from("<1024I", data, start) for start in range(0, 2**17, 4096)]
+    for column in range(1024):
+        numbers = (row[column] * 0x9E3779B9**power for power, row in enumerate(rows, 1))
+        text += struct.pack("<I", sum(numbers) % 2**32)
+    assert checksum(memoryview(data)) == zlib.crc32(text)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "signs", "masks", "floats"])
+def test_the_checksum_tells_the_order(kind):
+    chance = np.random.default_rng(1)
+    words = {
+        "numbers": np.arange(2**17),
+        "signs": chance.choice([-1.0, 1.0], 2**17),  # which differ in the highest bit alone
+        "masks": chance.integers(0, 2, 2**17),
+        "floats": chance.standard_normal(2**18).astype(np.float32).view(np.int64),
+    }[kind]
+    right = checksum(words.tobytes())
+    for _ in range(300):
+        start = int(chance.integers(2**17 - 64))
+        count = int(chance.choice([2, 8, 64]))
+        changed = words.copy()
+        chance.shuffle(changed[start : start + count])
+        here, there = (int(n) for n in chance.integers(2**17, size=2))
+        exchanged = words.copy()
+        exchanged[[here, there]] = exchanged[[there, here]]
+        for other in (changed, exchanged):
+            assert (checksum(other.tobytes()) == right) == bool((other == words).all())
+    square = words.reshape(256, 512).copy()
+    square[:2, :2] = [[1, 0], [0, 1]]
+    right = checksum(square.tobytes())
+    square[:2, :2] = [[0, 1], [1, 0]]  # rows and columns add up to the same
+    assert checksum(square.tobytes()) != right
 
 
 @pytest.mark.parametrize("size", [1, 65_535, 65_536, 200_003])
@@ -115,3 +145,14 @@ def test_reading(tmp_path):
         read_bytes(tmp_path / "no", 0, 1)
     with pytest.raises(UsageError, match="no file"):
         read_head(tmp_path / "no", 1)
+
+
+def test_removing(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"x")
+    remove(path)
+    remove(path)
+    assert not path.exists()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="cannot remove"):
+        remove(tmp_path / "folder")

@@ -380,3 +380,9 @@ def test_a_tensor_that_requires_grad_and_a_parameter_after_reading():
     assert read[0] is read[1]
     read[0].sum().backward()
     assert read[0].grad.tolist() == [1, 1]
+
+
+def test_wrong_sources():
+    for source in (3, None, b"x.onnx"):
+        with pytest.raises(UsageError, match="takes a path or an onnx"):
+            create_input_tensors_from_onnx_model(source)

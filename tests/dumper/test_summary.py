@@ -1,10 +1,18 @@
+import dataclasses
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from torchferry.dumper.store import create_onnx_model_from_input_tensors, open_dump
+from torchferry.dumper.store import (
+    create_onnx_model_from_input_tensors,
+    open_dump,
+    read_dump,
+    read_entries,
+)
 from torchferry.dumper.summary import DumpSummary, TensorsSummary, summarize
 from torchferry.errors import UsageError
+from torchferry.values import string_type
 
 
 @pytest.mark.parametrize("name", ["x.onnx", "x.safetensors", "x"])
@@ -45,3 +53,34 @@ def test_what_is_none_of_these(tmp_path):
     for name in ("x.txt", "y.onnx", "no", "no.onnx", "no.safetensors"):
         with pytest.raises(UsageError):
             summarize(tmp_path / name)
+
+
+@dataclasses.dataclass
+class Gone:
+    x: object
+    y: object = None
+
+
+def test_classes_that_are_not_found_are_told_by_name(tmp_path, monkeypatch):
+    with open_dump(tmp_path / "x.safetensors") as dump:
+        dump.add("a", {"y": Gone(torch.ones(2, 3))})
+        dump.add("b", 1)
+    monkeypatch.delitem(globals(), "Gone")
+    found = summarize(tmp_path / "x.safetensors")
+    assert [entry.type for entry in found.entries] == ["dict(y:Gone(x:T1s2x3,y:None))", "int"]
+    assert found.entries[0].tensors[0].name == "y.x"
+
+
+def test_an_entry_of_an_unknown_class_is_left_out(tmp_path, monkeypatch, caplog):
+    with open_dump(tmp_path / "x.onnx") as dump:
+        dump.add("a", torch.ones(1))
+        dump.add("b", [Gone(torch.ones(2), 3)])
+        dump.add("c", 4)
+    monkeypatch.delitem(globals(), "Gone")
+    assert [key for key, _ in read_entries(tmp_path / "x.onnx")] == ["a", "c"]
+    assert "the entry b is left out" in caplog.text
+    assert ":Gone is not found; import its module" in caplog.text
+    with pytest.raises(UsageError, match="Gone is not found"):
+        read_dump(tmp_path / "x.onnx")
+    stood = dict(read_entries(tmp_path / "x.onnx", stand_ins=True))["b"]
+    assert string_type(stood) == "#1[Gone(x:T1r1,y:int)]"

@@ -13,6 +13,7 @@ from torchferry.values.caches import (
     make_sliding_window_cache,
     make_static_cache,
 )
+from torchferry.values.clone import clone
 
 
 def pairs(layers=2, length=3, batch=2, heads=4, size=8, value_size=None):
@@ -71,7 +72,7 @@ def test_a_sliding_window_keeps_the_last_tokens():
 
 
 def test_a_window_needs_two_tokens():
-    with pytest.raises(UsageError, match="window 1"):
+    with pytest.raises(UsageError, match="sliding_window is 1; give a whole number of 2"):
         make_sliding_window_cache(pairs(), sliding_window=1)
 
 
@@ -201,8 +202,8 @@ def test_a_hybrid_cache_with_linear_attention():
     [
         (pairs(2), ["full_attention"], None, "2 pairs and 1 layer_types"),
         (pairs(1), ["full"], None, "no layer type is called 'full'; give full_attention"),
-        (pairs(1), ["sliding_attention"], None, "sliding_window of 2 or more"),
-        (pairs(1), ["sliding_attention"], 1, "sliding_window of 2 or more"),
+        (pairs(1), ["sliding_attention"], None, "sliding_window is None; give a whole number"),
+        (pairs(1), ["sliding_attention"], 1, "sliding_window is 1; give a whole number of 2"),
         ([(1, 2)], ["full_attention"], None, "key is no tensor"),
         ([(1, 2)], ["linear_attention"], None, "conv_state is no tensor of 3 dimensions"),
     ],
@@ -252,3 +253,35 @@ def test_layers_of_an_encoder_decoder_cache_are_read_one_after_the_other():
     found = cache_tensors(make_encoder_decoder_cache(own, cross))
     assert [key.shape[2] for key in found.key_cache] == [3, 3, 7, 7]
     assert found.conv_states == [None] * 4
+
+
+@pytest.mark.parametrize("count", ["4", 4.0, True, -1])
+def test_counts_are_whole_numbers(count):
+    for make in (make_static_cache, make_sliding_window_cache):
+        with pytest.raises(UsageError, match=f"is {count!r}; give a whole number"):
+            make(pairs(), count)
+    with pytest.raises(UsageError, match="seen is"):
+        make_sliding_window_cache(pairs(), 4, seen=count)
+
+
+def test_a_sliding_cache_that_dropped_tokens():
+    kept = [(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))] * 2
+    assert make_sliding_window_cache(kept, 4).get_seq_length() == 3
+    cache = make_sliding_window_cache(kept, 4, seen=7)
+    assert cache.get_seq_length() == 7
+    assert clone(cache).get_seq_length() == 7
+    more = torch.zeros(1, 2, 1, 4)
+    cache.update(more, more, 0)
+    assert cache.layers[0].keys.shape[2] == 3
+    with pytest.raises(UsageError, match="3 tokens are given of 7 seen, but the window keeps 7"):
+        make_sliding_window_cache(kept, 8, seen=7)
+    with pytest.raises(UsageError, match="seen is 2; give a whole number of 3 or more"):
+        make_sliding_window_cache(kept, 4, seen=2)
+
+
+def test_both_halves_of_an_encoder_decoder_cache_have_one_batch():
+    two, one = torch.zeros(2, 2, 3, 4), torch.zeros(1, 2, 3, 4)
+    with pytest.raises(UsageError, match="self_pairs have batch 2, cross_pairs 1"):
+        make_encoder_decoder_cache([(two, two)], [(one, one)])
+    cache = make_encoder_decoder_cache([(two, two)], [])
+    assert cache.self_attention_cache.get_seq_length() == 3

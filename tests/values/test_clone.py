@@ -1,6 +1,8 @@
 import collections
+import dataclasses
 import logging
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchferry.errors import UsageError
 from torchferry.values.caches import cache_pairs, make_dynamic_cache, make_static_cache
 from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
+from torchferry.values.flatten import flatten
 
 
 @given(
@@ -144,3 +148,166 @@ def test_object_arrays_are_copied_deeply():
     copied = clone(array)
     array[0].append(9)
     assert copied[0] == [1]
+
+
+class Named(dict):
+    def __init__(self, name, items):
+        super().__init__(items)
+        self.name = name
+
+
+class Row(list):
+    def __init__(self, *items):
+        super().__init__(items)
+        self.sum = sum(items)
+
+
+class Pair(tuple):
+    def __new__(cls, a, b):
+        return super().__new__(cls, (a, b))
+
+
+class Refusing(collections.UserDict):
+    """Its constructor takes nothing, as of classes that read their items from a file."""
+
+    def __init__(self):
+        super().__init__()
+
+
+@dataclasses.dataclass
+class Doubled:
+    x: torch.Tensor
+    unset: torch.Tensor = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.twice = self.x * 2
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+class Weight(torch.nn.Parameter):
+    pass
+
+
+class Holder:
+    def __init__(self, x):
+        self.x = x
+
+
+def test_containers_of_any_class_keep_items_and_attributes():
+    x = torch.ones(1)
+    value = [Named("a", {"x": x}), Row(x, x), Pair(x, 1), Doubled(x)]
+    copied = clone(value)
+    assert [type(one) for one in copied] == [Named, Row, Pair, Doubled]
+    x.add_(1)
+    value[1].sum.add_(5)
+    value[3].twice.add_(5)
+    mine = copied[0]["x"]
+    assert mine.tolist() == [1]
+    assert copied[0].name == "a"
+    assert copied[1][0] is copied[1][1] is copied[2][0] is copied[3].x is mine
+    assert copied[1].sum.tolist() == copied[3].twice.tolist() == [2]
+    assert not hasattr(copied[3], "unset")
+
+
+def test_mappings_of_any_class():
+    x = torch.ones(1)
+    refusing = Refusing()
+    refusing["x"] = x
+    value = [
+        collections.ChainMap({"a": x}, {"a": 2, "b": 3}), refusing,
+        types.MappingProxyType({"x": x}),
+    ]  # fmt: skip
+    chain, mine, proxy = clone(value)
+    assert chain.maps == [{"a": mine["x"]}, {"a": 2, "b": 3}]
+    assert mine["x"] is proxy["x"] is chain["a"]
+    assert mine["x"] is not x
+    assert (type(mine), type(proxy)) == (Refusing, types.MappingProxyType)
+
+
+def test_a_batch_of_a_tokenizer_keeps_what_it_knows():
+    transformers = pytest.importorskip("transformers")
+    value = transformers.BatchEncoding({"x": torch.ones(2)}, n_sequences=2)
+    assert clone(value).n_sequences == 2
+
+
+def test_values_that_contain_themselves():
+    x = torch.ones(1)
+    one, two = [x], {}
+    one.append((one, two))
+    two["self"] = two
+    copied = clone(one)
+    assert copied[1][0] is copied
+    assert copied[1][1]["self"] is copied[1][1]
+    assert copied[1][1] is not two
+
+
+def test_a_value_too_deep_is_refused():
+    value = []
+    for _ in range(5000):
+        value = [value]
+    with pytest.raises(UsageError, match="too deep"):
+        clone(value)
+
+
+def test_attributes_of_tensors_and_classes_of_parameters():
+    x = torch.ones(2)
+    tagged = torch.ones(2).as_subclass(Tagged)
+    tagged.note = [x]
+    copied = clone([tagged, x, Weight(torch.ones(2)), Weight(x, requires_grad=False)])
+    assert type(copied[0]) is Tagged
+    assert copied[0].note[0] is copied[1]
+    assert copied[1] is not x
+    assert [type(one) for one in copied[2:]] == [Weight, Weight]
+    assert [one.requires_grad for one in copied[2:]] == [True, False]
+
+
+def test_results_of_computations_within_objects_and_sets():
+    x = torch.ones(2, requires_grad=True) * 2
+    mine, holder, found = clone([x, Holder(x), {x}])
+    x.detach().add_(1)
+    assert mine.tolist() == [2, 2]
+    assert holder.x is mine
+    assert found == {mine}
+
+
+def test_an_object_that_cannot_be_copied_is_told_at_once(caplog):
+    holder = Holder(threading.Lock())
+    with caplog.at_level(logging.WARNING, logger="torchferry"):
+        assert clone([holder])[0] is holder
+        assert clone(threading.Lock())
+    assert "a Holder is kept, not copied, and may change later" in caplog.text
+    assert "lock is kept" not in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_plain_memory():
+    parts = [torch.zeros(2), torch.zeros(3)]
+    nested = torch.nested.nested_tensor(parts)
+    copied = clone([nested, nested])
+    assert copied[0] is copied[1]
+    assert max_diff(list(copied[0].unbind()), parts).abs == 0
+    lazy = torch.nn.UninitializedParameter()
+    assert clone(lazy) is lazy
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_within_torch_func():
+    def total(x):
+        one, view = clone((x, x[:1]))
+        return one.sum() + 0 * view.sum()
+
+    x = torch.ones(3, 2)
+    assert torch.func.vmap(total)(x).tolist() == [2, 2, 2]
+    assert torch.func.jvp(total, (x,), (x,))[0] == 6
+    assert torch.func.functionalize(total)(x) == 6
+    weight = torch.ones(2, requires_grad=True)
+
+    def kept(x):
+        copied = clone((x, weight))
+        assert len(flatten(copied)[0]) == 2
+        return (x * weight).sum()
+
+    assert torch.func.grad(kept)(torch.ones(2)).tolist() == [1, 1]

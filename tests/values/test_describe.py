@@ -219,3 +219,49 @@ def test_data_is_read_only_when_asked():
 
     guarded = torch.Tensor._make_wrapper_subclass(Guarded, (2, 3))
     assert string_type(guarded, with_shape=True, with_device=True) == "CT1s2x3"
+
+
+class Broken(collections.abc.Mapping):
+    def __init__(self, error):
+        self.error = error
+
+    def __getitem__(self, key):
+        raise self.error
+
+    def __iter__(self):
+        return iter("ab")
+
+    def __len__(self):
+        return 2
+
+
+class OwnError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("x"), AssertionError("x"), OwnError("x"), RecursionError("x")]
+)
+def test_whatever_a_container_raises(error):
+    assert string_type([Broken(error), T]) == "#2[Broken(...),T1r2]"
+
+
+def test_numbers_too_long_to_be_written():
+    assert string_type([10**5000, {10**5000: 1}], with_min_max=True) == "#2[int,{int:int=1}]"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_a_shape():
+    x = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    assert string_type([x], with_shape=True, with_min_max=True) == "#1[Tensor(...)]"
+
+
+def test_every_container_has_a_limit():
+    assert string_type(dict.fromkeys(range(5), T), limit=2) == "{0:T1r2,1:T1r2,...}"
+    assert string_type({"a": 1, "b": 2, "c": 3}, limit=2) == "dict(a:int,b:int,...)"
+    assert string_type(tuple(range(30))) == "(int,...)"
+    assert string_type((1, 2.0, 3), limit=2) == "(int,float,...)"
+    assert string_type({1, 2, 3}, limit=2) == "{int,int,...}"
+    assert string_type(collections.Counter("abc"), limit=1) == "Counter(a:int,...)"
+    assert string_type({"a": 1}, limit=-1) == "dict(...)"
+    assert len(string_type(dict.fromkeys(range(20000), T), with_shape=True)) < 400

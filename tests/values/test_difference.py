@@ -95,8 +95,93 @@ def test_other_leaves_equal_themselves(value):
     assert (diff.abs, diff.n, diff.reason) == (0.0, 0, None)
 
 
-def test_objects_that_do_not_say_whether_they_are_equal():
-    assert max_diff(np.array(["a"]), np.array(["a"])).reason.startswith("the value: expected some")
+class Unsure:
+    def __eq__(self, other):
+        return "perhaps"
+
+    __hash__ = None
+
+
+class Failing:
+    def __eq__(self, other):
+        raise OSError("no")
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("cls", [Unsure, Failing])
+def test_objects_that_do_not_say_whether_they_are_equal(cls):
+    assert max_diff(cls(), cls()).reason.startswith("the value: expected something to compare")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.array(["a", "b"]), np.array(["a", "c"])),
+        (np.array(["2020", "NaT"], "M8[D]"), np.array(["2020", "2021"], "M8[D]")),
+        (np.datetime64("2020"), np.datetime64("2021")),
+        (np.datetime64("NaT"), np.datetime64("2021")),
+        (np.array([None, "x"], dtype=object), np.array([None, "y"], dtype=object)),
+        (np.array(["a"]), np.array(["a", "b"])),
+    ],
+)
+def test_texts_and_dates(one, other):
+    for value in (one, other):
+        assert max_diff(value, value.copy()) == max_diff("a", "a")
+    diff = max_diff([one], [other])
+    assert diff.abs == math.inf
+    assert diff.reason.startswith("0: expected ")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_compared_by_their_parts():
+    one = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    other = torch.nested.nested_tensor([torch.zeros(2), torch.tensor([0.0, 0.5, 0.0])])
+    assert max_diff(one, one.clone()).n == 5
+    diff = max_diff({"x": one}, {"x": other})
+    assert (diff.abs, diff.path, diff.argm) == (0.5, "x.1", (1,))
+    assert max_diff(torch.zeros(2, 3), one).reason.startswith("the value: got is nested")
+
+
+def test_values_that_contain_themselves_or_are_too_deep():
+    one, two, three = [1], [1], [2]
+    for value in (one, two, three):
+        value.append(value)
+    assert max_diff(one, two).abs == 0
+    assert max_diff(one, three).abs == 1
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    assert "too deep" in max_diff(deep, deep).reason
+
+
+def test_integers_of_any_size():
+    diff = max_diff([2**70], [2**70 + 1])
+    assert (diff.abs, diff.path, diff.n) == (1.0, "0", 1)
+    assert diff.rel == 2.0**-70
+    assert max_diff(10**400, -(10**400)).abs == math.inf
+    assert max_diff(10**400, 10**400).abs == 0
+    assert max_diff(0, 1).rel == 1000
+    assert max_diff(True, 3).abs == 2
+
+
+def test_what_raises_when_it_is_taken_apart():
+    class Odd(collections.UserDict):
+        def items(self):
+            raise OSError("gone")
+
+    assert "gone" in max_diff(Odd(x=1), {"x": 1}).reason
+
+
+def test_within_torch_func():
+    found = []
+
+    def note(x):
+        found.append(max_diff(x, x))
+        return x.sum()
+
+    torch.func.vmap(note)(torch.ones(2, 3))
+    assert "torch.func" in found[0].reason
 
 
 numbers = st.floats(allow_nan=True) | st.integers(-(2**63), 2**63 - 1) | st.booleans()

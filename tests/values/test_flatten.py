@@ -19,6 +19,7 @@ from torchferry.values.difference import max_diff
 from torchferry.values.flatten import (
     LEAF,
     flatten,
+    flatten_with_containers,
     map_leaves,
     path_text,
     register_pytrees,
@@ -230,6 +231,26 @@ def test_a_foreign_registration_stays():
     assert pytree.tree_flatten(Foreign(3))[1].context == "theirs"
 
 
+def test_a_foreign_registration_without_key_paths_gets_them():
+    @dataclasses.dataclass
+    class Pair:
+        x: Any
+        y: Any
+
+    @dataclasses.dataclass
+    class Half(Pair):
+        pass
+
+    pytree.register_pytree_node(Pair, lambda p: ((p.x, p.y), "theirs"), lambda v, _: Pair(*v))
+    pytree.register_pytree_node(Half, lambda p: ((p.x,), p.y), lambda v, y: Half(*v, y))
+    with pytest.raises(ValueError, match="flatten_with_keys_fn"):
+        pytree.tree_flatten_with_path([Pair(1, 2)])
+    register_pytrees()
+    found, spec = pytree.tree_flatten_with_path([Pair(1, [2]), Half(3, 4)])
+    assert [pytree.keystr(path) for path, _ in found] == ["[0]['x']", "[0]['y'][0]", "[1][0]"]
+    assert pytree.tree_unflatten([5, 6, 7], spec) == [Pair(5, [6]), Half(7, 4)]
+
+
 def test_pytrees_see_inside_a_dataclass_that_is_named():
     @dataclasses.dataclass
     class Point:
@@ -275,3 +296,44 @@ def test_nothing_is_kept_until_the_next_garbage_collection(use):
         assert alive() is None
     finally:
         gc.enable()
+
+
+class Angry(collections.UserDict):
+    def items(self):
+        raise OSError("gone")
+
+
+def test_what_cannot_be_taken_apart_is_named():
+    with pytest.raises(UsageError, match=r"the Angry at x\.0 cannot be taken apart: gone"):
+        flatten({"x": [Angry()]})
+    value = [1]
+    value.append(value)
+    with pytest.raises(UsageError, match="contains itself"):
+        flatten(value)
+
+
+def test_containers_come_before_what_they_hold():
+    inner = [1]
+    value = {"x": (inner, 2), "y": {}}
+    leaves, structure, containers = flatten_with_containers(value)
+    assert (leaves, structure) == flatten(value)
+    assert containers == [
+        ((), value), (("x",), value["x"]), (("x", 0), inner), (("y",), {}),
+    ]  # fmt: skip
+    assert containers[2][1] is inner
+
+
+def test_containers_that_are_one_object_are_put_together_as_one():
+    _, structure = flatten([[1], [2], {"x": [3]}])
+    made = unflatten([1, 2, 3], structure, {2: 1, 4: 1})
+    assert made[0] is made[1] is made[2]["x"]
+    for shared in ({1: 2}, {1: 1}, {1: 0}, {2: -1}, {3: 1}):
+        with pytest.raises(UsageError, match="is not one with container"):
+            unflatten([1, 2, 3], structure, shared)
+
+
+def test_a_class_may_be_replaced_when_it_is_read():
+    data = {"type": "gone:Thing", "keys": ["x"], "children": [None]}
+    with pytest.raises(UsageError, match="gone:Thing is not found"):
+        structure_from_json(data)
+    assert unflatten([1], structure_from_json(data, lambda _: dict)) == {"x": 1}

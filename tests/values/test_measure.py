@@ -172,3 +172,17 @@ def test_against_numpy(expected, data):
 )  # fmt: skip
 def test_is_numeric(value, expected):
     assert is_numeric(value) is expected
+
+
+def test_what_cannot_be_compared_counts_what_was_expected():
+    for got in (torch.zeros(3, 2), torch.zeros(2, 3, device="meta")):
+        assert measure(torch.zeros(2, 3), got).n == 6
+    assert measure(torch.nn.UninitializedParameter(), torch.zeros(2)).n == 0
+
+
+def test_integers_of_python_are_exact():
+    diff = measure(2**70, 2**70 + 3, "x")
+    assert (diff.abs, diff.sum, diff.n, diff.argm, diff.path) == (3.0, 3.0, 1, (), "x")
+    assert (diff.rel, diff.scale) == (3 / 2**70, 2.0**70)
+    assert measure(7, 7).argm is None
+    assert measure(True, False).abs == 1

@@ -26,6 +26,7 @@ from torchferry.errors import ConversionError
 __all__ = ["decomposition", "functional"]
 
 _ROUNDS = 3  # a decomposition may use what has to be decomposed again
+_TORCHS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _HARMLESS = {torch.ops.aten.detach_.default}
 
 
@@ -59,7 +60,7 @@ def _traced(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
         warnings.simplefilter("ignore")
         try:
             traced: ExportedProgram = program.run_decompositions(table)
-        except Exception as error:  # torch lets any exception of its own code through
+        except _TORCHS as error:
             first = (str(error).strip().splitlines() or [""])[0][:300]
             raise ConversionError(
                 "torch cannot trace the program again, which makes its writes in place, or "

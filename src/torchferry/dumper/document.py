@@ -19,7 +19,7 @@ DOCUMENT = "torchferry.dump"
 CHECKSUM = "torchferry.dump.sha256"
 """The name of the SHA-256 of it."""
 
-_VERSION = 1
+_VERSION = 2  # 2: other checksums of large buffers, shared containers
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read_records(source: Source) -> tuple[list[Any], bool]:
     """The records of a dump, unchecked but as they were written, and whether it is one value.
 
     Raises:
-        UsageError: this is no dump, a damaged one, or of a later version.
+        UsageError: this is no dump, a damaged one, or of another version.
     """
     text = source.metadata.get(DOCUMENT)
     if text is None:
@@ -66,10 +66,7 @@ def read_records(source: Source) -> tuple[list[Any], bool]:
         document = json.loads(text)
         version = document["version"]
         if version != _VERSION:
-            raise UsageError(
-                f"{source.path} is a dump of version {version}, written by a later torchferry; "
-                "install that"
-            )
+            raise UsageError(f"{source.path} is a dump of version {version}, {_advice(version)}")
         entries, whole = document["entries"], document["whole"]
     except (LookupError, RecursionError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:200]
@@ -77,3 +74,12 @@ def read_records(source: Source) -> tuple[list[Any], bool]:
     if not isinstance(entries, list) or (whole is True and len(entries) != 1):
         raise UsageError(f"{source.path} is damaged: it has no list of entries")
     return entries, whole is True
+
+
+def _advice(version: Any) -> str:
+    if version in range(1, _VERSION):
+        return (
+            f"written by an earlier torchferry; this one reads version {_VERSION}: "
+            "write the dump again"
+        )
+    return "written by a later torchferry; install that"

@@ -19,6 +19,7 @@ import torch
 from torchferry.dumper.element import dtype_name, item_size
 from torchferry.dumper.region import Region, dense_strides, extent
 from torchferry.errors import UsageError
+from torchferry.values.layout import why_not_plain
 
 __all__ = ["BITS", "Buffer", "Memory", "memory_of", "pack"]
 
@@ -89,15 +90,15 @@ def memory_of(
     name = dtype_name(value.dtype)
     if name is None:
         raise UsageError(f"of dtype {value.dtype}, which is not plain memory")
-    if isinstance(value, np.ndarray):
+    if not isinstance(value, torch.Tensor):
         base: Any = value
         while isinstance(base.base, np.ndarray):
             base = base.base
         address = value.ctypes.data
         return Memory(address, name, value.shape, value.strides, ("array", id(base)), value)
-    if value.layout is not torch.strided or value.is_meta:
-        kind = "on device meta, without data" if value.is_meta else f"of layout {value.layout}"
-        raise UsageError(f"{kind}; give a dense tensor")
+    reason = why_not_plain(value)
+    if reason is not None:
+        raise UsageError(reason)
     value = value.detach().resolve_conj().resolve_neg()
     storage = value.untyped_storage()
     # Storages are one object in C++ and may be several in Python.

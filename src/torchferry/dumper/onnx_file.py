@@ -24,7 +24,7 @@ from onnx import helper
 from torchferry.dumper.document import Source, properties
 from torchferry.dumper.element import item_size, presented
 from torchferry.dumper.memory import BITS, Buffer
-from torchferry.dumper.part import PartFile, checksum, read_bytes
+from torchferry.dumper.part import PartFile, checksum, read_bytes, remove
 from torchferry.dumper.record import Entry, unique_name
 from torchferry.dumper.region import Region
 from torchferry.errors import UsageError
@@ -115,7 +115,10 @@ class OnnxSink:
             if self._data_part is not None:
                 self._data_part.close()
                 self._data_part.rename()
+            replaces = self._path is not None and self._path.exists()
             self._model_part.rename()
+            if self._data_part is None and self._data is not None and replaces:
+                remove(self._data)  # of the model that was replaced; this one needs none
         return self._model
 
     def discard(self) -> None:

@@ -14,29 +14,43 @@ import torch
 
 from torchferry.errors import UsageError
 
-__all__ = ["PartFile", "checksum", "read_bytes", "read_head"]
+__all__ = ["PartFile", "checksum", "read_bytes", "read_head", "remove"]
 
 _LARGE = 2**16  # bytes
-_SECTOR = 512  # bytes
+_ROW = 4096  # bytes
+_BLOCK = 128  # rows: half a MiB, which stays in the cache of a processor while it is read twice
+_ODD = 0x9E3779B9  # 2**32 divided by the golden ratio: its powers look random
+_WEIGHTS = np.multiply.accumulate(np.full(_BLOCK, _ODD, "<u4"), dtype="<u4")  # all odd
 
 
 def checksum(data: memoryview | bytes) -> int:
-    """The CRC-32 of less than 64 KiB; of more, the CRC-32 of what every 512 bytes add up to.
+    """The CRC-32 of less than 64 KiB; of more, the CRC-32 of sums of what it holds.
 
-    CRC-32 alone halves the rate of writing to a file that stays in memory. Each 512 bytes are 64
-    unsigned little-endian words, added modulo 2**64, and bytes that are left over stand as they
-    are. A change is missed only if the words of 512 bytes change and their sum does not, or by
-    one chance in 2**32.
+    CRC-32 alone halves the rate of writing to a file that stays in memory. So the bytes are taken
+    as unsigned little-endian numbers in rows of 4096 bytes and blocks of up to 128 rows. Each
+    block counts with the sums of its rows, in numbers of 8 bytes modulo 2**64, and the sums of
+    its columns, in numbers of 4 bytes modulo 2**32, each row times a power of an odd number.
+    Bytes that do not fill a row come first, as they are.
+
+    Any change within one row or one column alters a sum, and so does an exchange of two words.
+    Another change is missed only if it leaves all the sums of rows and of columns as they were,
+    or by one chance in 2**32.
 
     >>> checksum(b"abc") == zlib.crc32(b"abc")
     True
     """
     if len(data) < _LARGE:
         return zlib.crc32(data)
-    end = len(data) // _SECTOR * _SECTOR
-    words = np.frombuffer(data, "<u8", end // 8).reshape(-1, _SECTOR // 8)
-    sums = np.einsum("ij->i", words)  # twice as fast as words.sum(axis=1)
-    return zlib.crc32(memoryview(data)[end:], zlib.crc32(sums.data))
+    end = len(data) // _ROW * _ROW
+    number = zlib.crc32(memoryview(data)[end:])
+    rows = np.frombuffer(data, "<u8", end // 8).reshape(-1, _ROW // 8)
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        # einsum is several times as fast as sum() and @ here, which have no BLAS for integers
+        number = zlib.crc32(np.einsum("ij->i", block).data, number)
+        columns = np.einsum("ij,i->j", block.view("<u4"), _WEIGHTS[: len(block)])
+        number = zlib.crc32(columns.data, number)
+    return number
 
 
 class PartFile:
@@ -122,6 +136,18 @@ class PartFile:
             yield
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if there is one.
+
+    Raises:
+        UsageError: it cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
 def read_bytes(path: Path, offset: int, count: int) -> torch.Tensor:

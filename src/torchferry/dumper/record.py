@@ -19,17 +19,19 @@ from torchferry.dumper.memory import Buffer, Memory, memory_of, pack
 from torchferry.dumper.part import checksum
 from torchferry.dumper.plain import plain_from_json, plain_to_json
 from torchferry.dumper.region import Region, array_in, tensor_in
+from torchferry.dumper.told import lost_of_container, lost_of_tensor, shared_containers
 from torchferry.errors import UsageError
 from torchferry.values import (
     Path,
     Structure,
-    flatten,
     path_text,
     string_type,
     structure_from_json,
     structure_to_json,
     unflatten,
 )
+from torchferry.values.flatten import LEAF, flatten_with_containers
+from torchferry.values.kinds import find_class
 
 __all__ = [
     "Entry",
@@ -41,6 +43,7 @@ __all__ = [
     "key_from_json",
     "key_text",
     "unique_name",
+    "unknown_classes",
 ]
 
 Key = str | tuple[str | int, ...]
@@ -96,10 +99,11 @@ def encode(key: Key, value: Any, taken: set[str]) -> Entry:
     if not is_key(key):
         raise UsageError(f"{key!r} is no key of a dump; give a string or a tuple of str and int")
     try:
-        leaves, structure = flatten(value)
+        leaves, structure, containers = flatten_with_containers(value)
         described = _described(structure)
+        _check_attributes(containers)
     except RecursionError as error:
-        raise UsageError(f"{title} contains itself, or is too deep to be stored") from error
+        raise UsageError(f"cannot store {title}: it is too deep") from error
     except UsageError as error:
         raise UsageError(f"cannot store {title}: {error}") from error
     found = _Leaves(key, title)
@@ -118,25 +122,52 @@ def encode(key: Key, value: Any, taken: set[str]) -> Entry:
         "leaves": found.items,
         "buffers": [{"name": own[buffer.first], "bytes": len(buffer.data)} for buffer in buffers],
     }
+    shared = shared_containers(containers)
+    if shared:
+        record["shared"] = shared
     return Entry(record, buffers, list(zip(own, regions, strict=True)), found.memories)
 
 
-def decode(record: Any, fetch: Fetch) -> Any:
+def decode(record: Any, fetch: Fetch, find: Callable[[str], type[Any]] = find_class) -> Any:
     """Put the value of an entry together, on the CPU.
+
+    Args:
+        record: as it was read.
+        fetch: reads its buffers.
+        find: gives the class of a name; see `torchferry.values.structure_from_json`.
 
     Raises:
         UsageError: the record is none that `encode` made, or the bytes are not those written.
     """
     try:
         raws = [_read(buffer, fetch) for buffer in record["buffers"]]
-        structure = structure_from_json(record["structure"])
+        structure = structure_from_json(record["structure"], find)
         made: list[Any] = []
         sizes = [raw.numel() for raw in raws]
         for item in record["leaves"]:
             made.append(_leaf(item, raws, sizes, made))
-        return unflatten(made, structure)
+        return unflatten(made, structure, dict(record.get("shared", ())))
     except _UNFIT as error:
         raise UsageError(f"an entry of this dump is damaged: {error!r}"[:300]) from error
+
+
+def unknown_classes(structure: Any) -> list[str]:
+    """The classes a structure names that are not found, or may not be made from a file.
+
+    Args:
+        structure: JSON, of a record.
+    """
+    found: dict[str, None] = {}
+
+    def note(name: str) -> type[Any]:
+        try:
+            return find_class(name)
+        except UsageError:
+            found[name] = None
+            return dict
+
+    structure_from_json(structure, note)
+    return list(found)
 
 
 def key_from_json(data: Any) -> Key:
@@ -198,6 +229,9 @@ class _Leaves:
         self._seen[id(leaf)] = len(self.items)
         if not is_tensor:
             return {"array": place}
+        lost = lost_of_tensor(leaf)
+        if lost:
+            raise UsageError(f"one with {', '.join(lost)}, which a dump does not keep: remove it")
         if leaf.requires_grad:
             place["requires_grad"] = True
         return {"parameter" if isinstance(leaf, torch.nn.Parameter) else "tensor": place}
@@ -239,12 +273,32 @@ def _described(structure: Structure) -> Any:
     Raises:
         UsageError: it does not: a key of a type of its own, a class that cannot be found again.
     """
+    if structure is LEAF:
+        return None
     _check_exact(structure)
     described = structure_to_json(structure)
     again = structure_from_json(json.loads(json.dumps(described)))
     if again != structure:
         raise UsageError("its keys or settings do not survive JSON")
     return described
+
+
+def _check_attributes(containers: list[tuple[Path, Any]]) -> None:
+    """Refuse what would be lost without a word.
+
+    Raises:
+        UsageError: a container has attributes that are no items of it.
+    """
+    for path, value in containers:
+        lost = lost_of_container(value)
+        if lost:
+            where = f"{path_text(path)} is " if path else ""
+            names = ", ".join(lost)
+            raise UsageError(
+                f"{where}a {type(value).__name__} with attributes that are no items or fields of "
+                f"it ({names:.80}); give a plain one, or teach torchferry the class with "
+                "torchferry.values.kinds.register"
+            )
 
 
 def _check_exact(structure: Structure) -> None:
@@ -284,4 +338,5 @@ def unique_name(name: str, taken: set[str]) -> str:
 
 
 def _name(key: Key, path: Path) -> str:
-    return ".".join(part for part in (key_text(key), path_text(path)) if part) or "value"
+    name = ".".join(part for part in (key_text(key), path_text(path)) if part) or "value"
+    return name.encode(errors="backslashreplace").decode()  # a file takes no half characters

@@ -119,8 +119,14 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple
     """
     if 0 in shape or size == 0:
         return 0, 0
-    steps = [(count - 1) * stride for count, stride in zip(shape, strides, strict=True)]
-    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + size
+    low, high = 0, size
+    for count, stride in zip(shape, strides, strict=True):
+        step = (count - 1) * stride
+        if step < 0:
+            low += step
+        else:
+            high += step
+    return low, high
 
 
 def dense_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:

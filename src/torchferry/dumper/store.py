@@ -7,8 +7,9 @@ checksum of everything. Loading runs nothing that stands in the file.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +19,18 @@ import onnx
 from torchferry.dumper.document import Source, read_records
 from torchferry.dumper.folder import FolderSink, open_folder
 from torchferry.dumper.onnx_file import OnnxSink, load_proto, open_onnx
-from torchferry.dumper.record import Entry, Key, decode, encode, is_key, key_from_json
+from torchferry.dumper.record import (
+    Entry,
+    Key,
+    decode,
+    encode,
+    is_key,
+    key_from_json,
+    unknown_classes,
+)
 from torchferry.dumper.safetensors_file import SafetensorsSink, open_safetensors
 from torchferry.errors import UsageError
+from torchferry.values.kinds import find_class
 
 __all__ = [
     "DumpWriter",
@@ -31,6 +41,8 @@ __all__ = [
     "read_dump",
     "read_entries",
 ]
+
+_log = logging.getLogger("torchferry")
 
 
 class DumpWriter(Protocol):
@@ -109,12 +121,29 @@ def read_dump(path: Path | str) -> dict[Key, Any]:
     return found
 
 
-def read_entries(path: Path | str) -> Iterator[tuple[Key, Any]]:
-    """The values of a dump one by one, so that only one need be in memory; as `read_dump`."""
+def read_entries(path: Path | str, *, stand_ins: bool = False) -> Iterator[tuple[Key, Any]]:
+    """The values of a dump one by one, so that only one need be in memory; as `read_dump`.
+
+    Args:
+        path: see `read_dump`.
+        stand_ins: what becomes of an entry with a container whose class is not found, as when the
+            module that defines it was not imported. Without, it is left out, with a warning in
+            the log; with, a subclass of ``dict`` that has the name of the class stands for it.
+
+    Raises:
+        UsageError: there is no such dump, or it is damaged or foreign.
+    """
     for source in _sources(Path(path)):
         records, whole = read_records(source)
         for record in records:
-            key, value = _entry(source, record)
+            unknown = [] if stand_ins else _unknown(source, record)
+            if unknown:
+                _log.warning(
+                    "%s: the entry %s is left out: the class %s is not found; import its module",
+                    source.path, str(record["key"])[:80], unknown[0],
+                )  # fmt: skip
+                continue
+            key, value = _entry(source, record, _or_stand_in if stand_ins else find_class)
             if whole and _is_by_key(value):
                 yield from value.items()
             else:
@@ -159,6 +188,11 @@ def create_input_tensors_from_onnx_model(source: Path | str | onnx.ModelProto) -
     Raises:
         UsageError: it is no dump, or damaged.
     """
+    if not isinstance(source, onnx.ModelProto | Path | str):
+        raise UsageError(
+            "create_input_tensors_from_onnx_model takes a path or an onnx.ModelProto, not a "
+            f"{type(source).__name__}"
+        )
     if isinstance(source, onnx.ModelProto):
         return _read([open_onnx(source, None)])[0]
     return _read(_sources(Path(source)))[0]
@@ -224,14 +258,34 @@ def _read(sources: list[Source]) -> tuple[Any, bool]:
     return values, False
 
 
-def _entry(source: Source, record: Any) -> tuple[Key, Any]:
+def _entry(
+    source: Source, record: Any, find: Callable[[str], type[Any]] = find_class
+) -> tuple[Key, Any]:
     try:
         key = key_from_json(record["key"])
-        return key, decode(record, source.fetch)
+        return key, decode(record, source.fetch, find)
     except UsageError as error:
         raise UsageError(f"cannot read {source.path}: {error}") from error
     except (LookupError, TypeError) as error:
         raise UsageError(f"{source.path} is damaged: {error!r}") from error
+
+
+def _unknown(source: Source, record: Any) -> list[str]:
+    try:
+        return unknown_classes(record["structure"])
+    except UsageError as error:
+        raise UsageError(f"cannot read {source.path}: {error}") from error
+    except (LookupError, RecursionError, TypeError) as error:
+        raise UsageError(f"{source.path} is damaged: {error!r}") from error
+
+
+def _or_stand_in(name: str) -> type[Any]:
+    """The class of a name, or a new one for it: of dictionaries, as nothing is known of it."""
+    try:
+        return find_class(name)
+    except UsageError:
+        module, _, qualname = name.rpartition(":")
+        return type(qualname.rpartition(".")[2] or name, (dict,), {"__module__": module})
 
 
 def _is_by_key(value: Any) -> bool:

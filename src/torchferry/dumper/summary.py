@@ -77,7 +77,7 @@ def summarize(path: Path | str) -> DumpSummary | TensorsSummary:
         tensors, metadata = stored_tensors(path)
         if DOCUMENT not in metadata:
             return _of_tensors(path, tensors, metadata)
-    entries = tuple(_of_entry(key, value) for key, value in read_entries(path))
+    entries = tuple(_of_entry(key, value) for key, value in read_entries(path, stand_ins=True))
     beside = path.with_name(f"{path.name}_data")
     files = path.iterdir() if path.is_dir() else (path, beside)
     return DumpSummary(path, sum(file.stat().st_size for file in files if file.is_file()), entries)

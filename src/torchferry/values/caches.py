@@ -69,24 +69,31 @@ def make_dynamic_cache(pairs: Sequence[Pair]) -> Any:
     return cache
 
 
-def make_sliding_window_cache(pairs: Sequence[Pair], sliding_window: int) -> Any:
+def make_sliding_window_cache(
+    pairs: Sequence[Pair], sliding_window: int, seen: int | None = None
+) -> Any:
     """A ``DynamicCache`` whose layers keep the last ``sliding_window - 1`` tokens.
 
     Args:
         pairs: as for `make_dynamic_cache`; what does not fit the window is dropped, as if the
             tokens had come one after the other.
         sliding_window: the window of the model's configuration, in tokens, 2 or more.
+        seen: how many tokens there were so far, those included that the pairs no longer hold;
+            as many as the pairs have by default. It gives the positions of the next tokens.
 
     Raises:
-        UsageError: as `make_dynamic_cache`, or a window below 2.
+        UsageError: as `make_dynamic_cache`, a window below 2, or fewer tokens seen than given.
     """
-    checked = _checked(pairs, "make_sliding_window_cache")
-    if sliding_window < 2:
-        raise UsageError(f"make_sliding_window_cache: window {sliding_window}; give 2 or more")
+    who = "make_sliding_window_cache"
+    checked = _checked(pairs, who)
+    _check_count(who, "sliding_window", sliding_window, least=2)
     library = _library()
     cache = library.DynamicCache()
     for key, value in checked:
-        cache.layers.append(_sliding_layer(library, key, value, sliding_window))
+        layer = _sliding_layer(library, key, value, sliding_window)
+        if seen is not None:
+            _set_seen(layer, key.shape[2], seen, who)
+        cache.layers.append(layer)
     if checked:
         cache.layer_class_to_replicate = None
     return cache
@@ -104,6 +111,8 @@ def make_static_cache(pairs: Sequence[Pair], max_cache_len: int | None = None) -
     """
     checked = _checked(pairs, "make_static_cache")
     longest = max((key.shape[2] for key, _ in checked), default=0)
+    if max_cache_len is not None:
+        _check_count("make_static_cache", "max_cache_len", max_cache_len, least=0)
     room = longest if max_cache_len is None else max_cache_len
     if room < longest:
         raise UsageError(
@@ -127,11 +136,14 @@ def make_encoder_decoder_cache(self_pairs: Sequence[Pair], cross_pairs: Sequence
         cross_pairs: cross-attention; length is the encoder's.
 
     Raises:
-        UsageError: as `make_dynamic_cache`.
+        UsageError: as `make_dynamic_cache`, or the two differ in the batch.
     """
-    return _library().EncoderDecoderCache(
-        make_dynamic_cache(self_pairs), make_dynamic_cache(cross_pairs)
-    )
+    who = "make_encoder_decoder_cache"
+    checked = _checked(self_pairs, who), _checked(cross_pairs, who)
+    batches = [pairs[0][0].shape[0] for pairs in checked if pairs]
+    if len({*batches}) > 1:
+        raise UsageError(f"{who}: self_pairs have batch {batches[0]}, cross_pairs {batches[1]}")
+    return _library().EncoderDecoderCache(*map(make_dynamic_cache, checked))
 
 
 def make_hybrid_cache(
@@ -159,8 +171,8 @@ def make_hybrid_cache(
     if unknown:
         known = ", ".join((_FULL, *_SLIDING, _LINEAR))
         raise UsageError(f"{who}: no layer type is called {unknown[0]!r}; give {known}")
-    if {*layer_types} & {*_SLIDING} and (sliding_window is None or sliding_window < 2):
-        raise UsageError(f"{who}: sliding layers need a sliding_window of 2 or more")
+    if {*layer_types} & {*_SLIDING}:
+        _check_count(who, "sliding_window", sliding_window, least=2)
     kinds = list(zip(pairs, layer_types, strict=True))
     attention = iter(_checked([pair for pair, kind in kinds if kind != _LINEAR], who))
     states = iter(_checked_states([pair for pair, kind in kinds if kind == _LINEAR], who))
@@ -257,6 +269,21 @@ def _sliding_layer(library: Any, key: torch.Tensor, value: torch.Tensor, window:
     layer = library.DynamicSlidingWindowLayer(sliding_window=window)
     layer.update(key, value)
     return layer
+
+
+def _set_seen(layer: Any, given: int, seen: int, who: str) -> None:
+    _check_count(who, "seen", seen, least=given)
+    room = layer.sliding_window - 1
+    if seen > given and given < room:
+        raise UsageError(
+            f"{who}: {given} tokens are given of {seen} seen, but the window keeps {room}"
+        )
+    layer.cumulative_length = seen
+
+
+def _check_count(who: str, name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{who}: {name} is {value!r}; give a whole number of {least} or more")
 
 
 def _linear_layer(library: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> Any:

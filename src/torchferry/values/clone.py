@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
+from collections.abc import Collection, Hashable
 from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
-from torchferry.values.kinds import find_kind
+from torchferry.errors import UsageError
+from torchferry.values.kinds import MAPPING, Kind, attempt, attributes_of, find_kind
+from torchferry.values.layout import why_not_plain
 
 __all__ = ["clone"]
 
@@ -18,20 +22,24 @@ _log = logging.getLogger("torchferry")
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device)
-_NOT_COPIED = (
-    AttributeError, NotImplementedError, RecursionError, RuntimeError, TypeError, ValueError,
-    copy.Error,
-)  # fmt: skip
+
+Tried = tuple[Any, Exception | None]
 
 
 def clone(value: Any) -> Any:
     """Copy a nested value so that changing the original in place does not change the copy.
 
     Tensors stay on their device and keep ``requires_grad`` (a result of a computation becomes a
-    leaf) and their class. Two references to one object stay references to one copy; tensors that
-    are views of one storage become views of one new storage. Modules and what cannot be changed
-    are not copied. Other unknown objects are copied with ``copy.deepcopy``; those it refuses, as
-    a lock or a generator, stay the same objects, which is logged at level DEBUG.
+    leaf), their class and their attributes. Two references to one object stay references to one
+    copy; tensors that are views of one storage become views of one new storage. Lists,
+    dictionaries, tuples and dataclasses of any class are made without their constructor, with
+    their attributes. Modules and what cannot be changed are not copied. Other objects are copied
+    with ``copy.deepcopy``; those it refuses stay the same objects, which is logged: as a warning
+    when they have attributes, at level DEBUG when they have none, as a lock or a generator.
+
+    Raises:
+        UsageError: the value contains itself in another way than through a list or a dictionary,
+            or is too deep.
 
     >>> x = torch.zeros(3)
     >>> a, b = clone([x, x[1:]])
@@ -40,21 +48,29 @@ def clone(value: Any) -> Any:
     (tensor([1., 1.]), tensor([0., 0., 0.]))
     """
     copier = _Copier()
-    copier.count(value)
-    with torch.no_grad():
-        return copier.copy(value)
+    try:
+        copier.count(value)
+        with torch.no_grad():
+            return copier.copy(value)
+    except RecursionError as error:
+        raise UsageError("the value contains itself, or is too deep to be copied") from error
 
 
 class _Copier:
-    """What was seen and copied so far, by identity.
+    """What was seen and copied so far.
 
-    Originals are kept beside their copies: an identity is only good as long as its object lives.
+    Attributes:
+        memo: copies by the identity of the original, as ``copy.deepcopy`` has it.
+        seen: the originals: an identity is only good as long as its object lives.
+        places: the storage of each tensor that is nothing but a view of plain memory.
+        users: how many tensors are on a storage.
     """
 
     def __init__(self) -> None:
-        self.copies: dict[int, tuple[Any, Any]] = {}
+        self.memo: dict[int, Any] = {}
         self.seen: dict[int, Any] = {}
-        self.users: Counter[int] = Counter()  # tensors by storage
+        self.places: dict[int, int] = {}
+        self.users: Counter[int] = Counter()
         self.storages: dict[int, torch.UntypedStorage] = {}
 
     def count(self, value: Any) -> None:
@@ -64,25 +80,74 @@ class _Copier:
         self.seen[id(value)] = value
         kind = find_kind(type(value))
         if kind is not None:
-            for child in kind.flatten(value)[0].values():
+            parts, _ = attempt(kind.flatten, value)
+            for child in parts[0].values() if parts else ():
                 self.count(child)
         elif _has_storage(value):
-            self.users[value.untyped_storage()._cdata] += 1
+            place = value.untyped_storage()._cdata
+            self.places[id(value)] = place
+            self.users[place] += 1
 
     def copy(self, value: Any) -> Any:
-        known = self.copies.get(id(value))
-        if known is not None:
-            return known[1]
-        cls = type(value)
-        kind = find_kind(cls)
-        if kind is not None:
-            children, context = kind.flatten(value)
-            copied = {key: self.copy(child) for key, child in children.items()}
-            result = kind.unflatten(cls, copied, context)
-        else:
-            result = self.leaf(value)
-        self.copies[id(value)] = (value, result)
+        if id(value) in self.memo:
+            return self.memo[id(value)]
+        self.seen[id(value)] = value
+        kind = find_kind(type(value))
+        result = self.leaf(value) if kind is None else self.container(value, kind)
+        self.memo[id(value)] = result
         return result
+
+    def container(self, value: Any, kind: Kind) -> Any:
+        if type(value) in (list, dict):
+            return self.builtin(value)
+        result, error = self.twin(value, kind) if kind is MAPPING else self.rebuilt(value, kind)
+        if error is not None:
+            result, error = self.deep(value)
+        if error is not None and kind is MAPPING:
+            result, error = self.rebuilt(value, kind)
+        return result if error is None else _kept(value, error)
+
+    def builtin(self, value: Any) -> Any:
+        """These are made before what they hold, which may be they themselves."""
+        result: Any = type(value)()
+        self.memo[id(value)] = result
+        if isinstance(value, list):
+            result.extend(map(self.copy, value))
+        else:
+            result.update((key, self.copy(child)) for key, child in value.items())
+        return result
+
+    def rebuilt(self, value: Any, kind: Kind) -> Tried:
+        parts, error = attempt(kind.flatten, value)
+        if error is not None:
+            return None, error
+        children, context = parts
+        copied = {key: self.copy(child) for key, child in children.items()}
+        result, error = attempt(kind.unflatten, type(value), copied, context)
+        if error is None:
+            self.memo[id(value)] = result
+            self.attributes(value, result, kind, children)
+        return result, error
+
+    def twin(self, value: Any, kind: Kind) -> Tried:
+        """A mapping written in Python keeps its items among its attributes.
+
+        Neither its constructor nor what it does for pickle is asked: they lose some.
+        """
+        result, error = attempt(object.__new__, type(value))
+        if error is None:
+            self.attributes(value, result, kind, ())
+            (keys, wrong), (others, _) = attempt(list, result), attempt(list, value)
+            error = wrong or (None if keys == others else KeyError("other items"))
+        return result, error
+
+    def attributes(self, value: Any, result: Any, kind: Kind, told: Collection[Hashable]) -> None:
+        for name, item in attributes_of(value, kind, told).items():
+            object.__setattr__(result, name, self.copy(item))
+
+    def deep(self, value: Any) -> Tried:
+        with _TensorCopies(self):
+            return attempt(copy.deepcopy, value, self.memo)
 
     def leaf(self, value: Any) -> Any:
         if isinstance(value, (*_IMMUTABLE, torch.nn.Module)):
@@ -91,20 +156,28 @@ class _Copier:
             return self.tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
             return value.copy(order="K")
-        try:
-            return copy.deepcopy(value, {key: made for key, (_, made) in self.copies.items()})
-        except _NOT_COPIED as error:
-            _log.debug("%s is kept, not copied: %s", type(value).__name__, error)
-            return value
+        result, error = self.deep(value)
+        return result if error is None else _kept(value, error)
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
-        if _has_storage(value) and self.users[value.untyped_storage()._cdata] > 1:
+        cls: Any = type(value)
+        if cls not in _PLAIN_TENSORS and torch.nn.parameter.is_lazy(value):
+            return value
+        place = self.places.get(id(value))
+        if place is not None and self.users[place] > 1:
             result = self.view(value)
         else:
             result = value.detach().clone()
-        if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(result, value.requires_grad)
-        return result.requires_grad_(value.requires_grad)
+        if torch.nn.Parameter in cls.__mro__:
+            result = torch.Tensor._make_subclass(cls, result, value.requires_grad)
+        elif isinstance(value, torch.nn.Parameter):  # of a class that is no subclass of it
+            result = torch.nn.Parameter(result, value.requires_grad)
+        elif value.requires_grad and torch._C._functorch.peek_interpreter_stack() is None:
+            result.requires_grad_()  # torch.func allows it to nobody but itself
+        for name, item in vars(value).items():
+            if name not in vars(result):
+                vars(result)[name] = self.copy(item)
+        return result
 
     def view(self, value: torch.Tensor) -> torch.Tensor:
         original = value.untyped_storage()
@@ -117,10 +190,31 @@ class _Copier:
         return result.set_(storage, value.storage_offset(), value.size(), value.stride())
 
 
+class _TensorCopies(TorchFunctionMode):
+    """Lets ``copy.deepcopy`` copy tensors as `clone` does: it refuses results of computations."""
+
+    def __init__(self, copier: _Copier) -> None:
+        self.copier = copier
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__deepcopy__:
+            return self.copier.copy(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _kept(value: Any, error: Exception | None) -> Any:
+    state: Any = object.__getstate__(value)
+    level = logging.DEBUG if state is None else logging.WARNING
+    _log.log(
+        level, "a %s is kept, not copied, and may change later: %s", type(value).__name__, error
+    )
+    return value
+
+
 def _has_storage(value: Any) -> bool:
     """Whether a value is a tensor that is nothing but a view of plain memory."""
     return (
         type(value) in _PLAIN_TENSORS
-        and value.layout is torch.strided
-        and not (value.is_meta or value.is_conj() or value.is_neg() or value.is_quantized)
+        and why_not_plain(value) is None
+        and not (value.is_conj() or value.is_neg() or value.is_quantized)
     )

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
-from torchferry.errors import UsageError
 from torchferry.values.dtype import element_type, tensor_of
-from torchferry.values.kinds import Kind, find_kind
+from torchferry.values.kinds import Kind, attempt, find_kind
 
 __all__ = ["string_type"]
 
 _TENSOR = torch.Tensor
-
-# What a container, a protobuf or a tensor subclass raises that cannot do what its class promises.
-_BROKEN = (
-    ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError,
-    UsageError, ValueError,
-)  # fmt: skip
 
 
 def string_type(
@@ -39,7 +33,8 @@ def string_type(
         with_min_max: least, largest and mean of the elements (of their absolute values if
             complex), and the values of numbers. Only then is data read.
         with_device: ``C`` (cpu), ``G0`` (cuda:0), ``M`` (meta) in front of a tensor.
-        limit: a list longer than this shows its first items, one if they print alike.
+        limit: a list, tuple, set or dictionary of more shows its first items; a list or tuple
+            only one if they print alike.
 
     Returns:
         the text; the number after ``T`` (tensor), ``A`` (numpy array), ``F`` (fake tensor),
@@ -50,7 +45,7 @@ def string_type(
     >>> string_type({"x": torch.arange(6.0).reshape(2, 3)}, with_shape=True, with_min_max=True)
     'dict(x:T1s2x3[0.0,5.0:A2.5])'
     """
-    return _Printer(with_shape, with_min_max, with_device, limit).text(obj)
+    return _Printer(with_shape, with_min_max, with_device, max(limit, 0)).text(obj)
 
 
 class _Printer:
@@ -65,18 +60,24 @@ class _Printer:
 
     def text(self, obj: Any) -> str:
         cls = type(obj)
-        try:
-            if cls is _TENSOR:
+        if cls is _TENSOR:
+            try:
                 return self.tensor(obj, "T")
-            printer = _PRINTERS.get(cls)
-            if printer is not None:
-                return printer(self, obj)
-            kind = find_kind(cls)
-            if kind is not None:
+            except RuntimeError:  # a nested one has no shape
+                return "Tensor(...)"
+        printer = _PRINTERS.get(cls)
+        if printer is not None:
+            return printer(self, obj)
+        kind = find_kind(cls)
+        try:
+            if kind is not None and cls in _BUILTIN:
                 return self.container(obj, kind)
-            return self.other(obj, cls)
-        except _BROKEN:
-            return f"{cls.__name__}(...)"
+            # Any other container, protobuf or tensor may not do what its class promises.
+            action = self.other if kind is None else self.container
+            found, _ = attempt(action, obj, kind)
+        except RecursionError:
+            found = ""
+        return found or f"{cls.__name__}(...)"
 
     def container(self, obj: Any, kind: Kind) -> str:
         if id(obj) in self.inside:  # it contains itself
@@ -87,26 +88,31 @@ class _Printer:
                 return kind.describe(obj, self.text)
             if isinstance(obj, tuple):
                 end = ",)" if len(obj) == 1 else ")"
-                return f"({','.join(map(self.text, obj))}{end}"
-            return self.items(obj) if isinstance(obj, list) else self.keyed(obj, kind)
+                return f"({self.items(obj)}{end}"
+            if isinstance(obj, list):
+                return f"#{len(obj)}[{self.items(obj)}]"
+            return self.keyed(obj, kind)
         finally:
             self.inside.discard(id(obj))
 
-    def items(self, obj: list[Any]) -> str:
+    def items(self, obj: Sequence[Any]) -> str:
         if len(obj) <= self.limit:
-            return f"#{len(obj)}[{','.join(map(self.text, obj))}]"
+            return ",".join(map(self.text, obj))
         shown = [self.text(item) for item in obj[: self.limit]]
         if len(set(shown)) == 1 and len(set(map(type, obj))) == 1:
             del shown[1:]
-        return f"#{len(obj)}[{','.join([*shown, '...'])}]"
+        return ",".join([*shown, "..."])
 
     def keyed(self, obj: Any, kind: Kind) -> str:
         cls = type(obj)
         children = obj if cls is dict else kind.flatten(obj)[0]
         if cls is not dict and dataclasses.is_dataclass(obj):
             children = {key: child for key, child in children.items() if child is not None}
-        pairs = [f"{self.key(key)}:{self.text(child)}" for key, child in children.items()]
-        inner = ",".join(pairs)
+        shown = children.items()
+        if len(children) > self.limit:
+            shown = list(islice(shown, self.limit))
+        pairs = [f"{self.key(key)}:{self.text(child)}" for key, child in shown]
+        inner = ",".join(pairs if len(pairs) == len(children) else [*pairs, "..."])
         if cls is not dict:
             return f"{cls.__name__}({inner})"
         named = bool(children) and all(isinstance(key, str) for key in children)
@@ -117,7 +123,8 @@ class _Printer:
             return key
         parts = key if isinstance(key, tuple) else (key,)
         plain = all(part is None or isinstance(part, str | int | float) for part in parts)
-        return str(key) if plain else self.text(key)
+        text, _ = attempt(str, key) if plain else (None, None)  # of no more than 4300 digits
+        return text or self.text(key)
 
     def tensor(self, obj: torch.Tensor, letter: str) -> str:
         # Most of all values are tensors: what is called here is what a description costs.
@@ -140,15 +147,17 @@ class _Printer:
         return text
 
     def number(self, obj: Any) -> str:
-        return f"{type(obj).__name__}={obj}" if self.min_max else type(obj).__name__
+        text, error = attempt(str, obj) if self.min_max else ("", None)
+        return f"{type(obj).__name__}={text}" if text and not error else type(obj).__name__
 
     def set(self, obj: Any) -> str:
         # Sorted, as the order of a set says nothing.
-        inner = ",".join(sorted(map(self.text, obj)))
-        return f"{{{inner}}}" if obj else f"{type(obj).__name__}()"
+        inner = sorted(map(self.text, islice(obj, self.limit)))
+        inner += ["..."] if len(obj) > self.limit else []
+        return f"{{{','.join(inner)}}}" if obj else f"{type(obj).__name__}()"
 
-    def other(self, obj: Any, cls: type[Any]) -> str:
-        name, module = cls.__name__, cls.__module__
+    def other(self, obj: Any, _: None) -> str:
+        name, module = type(obj).__name__, type(obj).__module__
         if isinstance(obj, torch.Tensor):
             return self.tensor(obj, "F" if name == "FakeTensor" else "T")
         if isinstance(obj, np.ndarray | np.generic):
@@ -221,6 +230,7 @@ def _statistics(tensor: torch.Tensor) -> str:
     return f"[{tensor.min().item()},{tensor.max().item()}:A{mean}{count}]"
 
 
+_BUILTIN = frozenset((tuple, list, dict))
 _PRINTERS: dict[type[Any], Callable[[_Printer, Any], str]] = {
     type(None): lambda _, __: "None",
     bool: _Printer.number,

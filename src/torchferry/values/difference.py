@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
+import torch
 
 from torchferry.values.describe import string_type
 from torchferry.values.discrepancy import Discrepancy, string_diff, together, worst
 from torchferry.values.flatten import Path, path_text
-from torchferry.values.kinds import find_kind
+from torchferry.values.kinds import attempt, find_kind
 from torchferry.values.measure import is_numeric, measure
 
 __all__ = ["Discrepancy", "max_diff", "string_diff", "worst"]
@@ -40,10 +44,17 @@ def max_diff(expected: Any, got: Any) -> Discrepancy:
     >>> max_diff([1, 2], [1]).reason
     'the value: expected 2 items, got 1'
     """
-    return together(list(_compare(expected, got, ())))
+    try:
+        return together(list(_compare(expected, got, (), frozenset())))
+    except RecursionError:
+        return _apart((), "something to compare", "a value that is too deep")
 
 
-def _compare(expected: Any, got: Any, path: Path) -> Iterator[Discrepancy]:
+def _compare(
+    expected: Any, got: Any, path: Path, inside: frozenset[tuple[int, int]]
+) -> Iterator[Discrepancy]:
+    if _is_nested(expected) and _is_nested(got):
+        expected, got = expected.unbind(), got.unbind()
     kinds = find_kind(type(expected)), find_kind(type(got))
     if kinds == (None, None):
         yield _compare_leaves(expected, got, path)
@@ -51,13 +62,21 @@ def _compare(expected: Any, got: Any, path: Path) -> Iterator[Discrepancy]:
     if kinds[0] is None or kinds[1] is None or _family(expected) != _family(got):
         yield _apart(path, _shown(expected), _shown(got))
         return
-    children, others = kinds[0].flatten(expected)[0], kinds[1].flatten(got)[0]
+    pair = id(expected), id(got)
+    if pair in inside:
+        return  # they contain themselves: what they hold is being compared
+    parts, error = attempt(kinds[0].flatten, expected)
+    other, wrong = attempt(kinds[1].flatten, got)
+    if error or wrong:
+        yield _apart(path, "something to compare", f"what raises {error or wrong!r:.60}")
+        return
+    children, others = parts[0], other[0]
     if children.keys() != others.keys():
         yield _apart(path, *_keys_shown(expected, children, others))
         return
     for key, child in children.items():
         step = key if isinstance(key, str | int) else str(key)
-        yield from _compare(child, others[key], (*path, step))
+        yield from _compare(child, others[key], (*path, step), inside | {pair})
 
 
 def _compare_leaves(expected: Any, got: Any, path: Path) -> Discrepancy:
@@ -68,14 +87,30 @@ def _compare_leaves(expected: Any, got: Any, path: Path) -> Discrepancy:
         return _apart(path, _shown(expected), _shown(got))
     if expected is got:
         return Discrepancy(path=path_text(path))
-    equal = expected == got
-    if isinstance(equal, bool):
-        return (
-            Discrepancy(path=path_text(path))
-            if equal
-            else _apart(path, repr(expected)[:40], repr(got)[:40])
-        )
-    return _apart(path, "something to compare", _shown(got))
+    how = _equal_arrays if isinstance(expected, np.ndarray | np.generic) else operator.eq
+    equal, error = attempt(how, expected, got)
+    if error is not None or not isinstance(equal, bool | np.bool_):
+        return _apart(path, "something to compare", _shown(got))
+    if equal:
+        return Discrepancy(path=path_text(path))
+    return _apart(path, _repr(expected), _repr(got))
+
+
+def _equal_arrays(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Of texts, dates or objects; a date that is none is equal to another such."""
+    if one.shape != other.shape:
+        return False
+    none = (one != one) & (other != other)  # noqa: PLR0124  (NaT differs from itself)
+    return bool(((one == other) | none).all())
+
+
+def _repr(value: Any) -> str:
+    text, _ = attempt(repr, value)
+    return f"{text or type(value).__name__:.40}"
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_nested
 
 
 def _family(value: Any) -> object:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torchferry.errors import UsageError
 from torchferry.values.kinds import (
     Kind,
+    attempt,
     class_name,
     find_class,
     find_kind,
@@ -29,6 +30,7 @@ __all__ = [
     "Path",
     "Structure",
     "flatten",
+    "flatten_with_containers",
     "map_leaves",
     "path_text",
     "register_pytrees",
@@ -74,7 +76,8 @@ def flatten(value: Any) -> tuple[list[tuple[Path, Any]], Structure]:
         the leaves with their paths, in order, and what `unflatten` needs besides.
 
     Raises:
-        UsageError: a cache holds something that cannot be taken apart.
+        UsageError: a container cannot be taken apart, as a cache of unknown things, or it contains
+            itself.
 
     >>> leaves, structure = flatten({"x": 1, "y": (2, None)})
     >>> leaves
@@ -82,32 +85,63 @@ def flatten(value: Any) -> tuple[list[tuple[Path, Any]], Structure]:
     >>> unflatten([10, 20, 30], structure)
     {'x': 10, 'y': (20, 30)}
     """
+    return flatten_with_containers(value)[:2]
+
+
+def flatten_with_containers(
+    value: Any,
+) -> tuple[list[tuple[Path, Any]], Structure, list[tuple[Path, Any]]]:
+    """As `flatten`, and the containers with their paths, each before what it holds.
+
+    Raises:
+        UsageError: as `flatten`.
+    """
     leaves: list[tuple[Path, Any]] = []
-    structure = _walk(value, (), leaves)
-    return leaves, structure
+    containers: list[tuple[Path, Any]] = []
+    try:
+        structure = _walk(value, (), leaves, containers)
+    except RecursionError as error:
+        raise UsageError("the value contains itself, or is too deep") from error
+    return leaves, structure, containers
 
 
 # No function inside `flatten`: one that calls itself is a cycle, which would keep the leaves, and
 # so the tensors of every call that is watched, until Python looks for cycles.
-def _walk(value: Any, path: Path, leaves: list[tuple[Path, Any]]) -> Structure:
+def _walk(
+    value: Any, path: Path, leaves: list[tuple[Path, Any]], containers: list[tuple[Path, Any]]
+) -> Structure:
     cls = type(value)
     kind = find_kind(cls)
     if kind is None:
         leaves.append((path, value))
         return LEAF
-    children, context = kind.flatten(value)
+    containers.append((path, value))
+    parts, error = attempt(kind.flatten, value)
+    if error is not None:
+        where = f" at {path_text(path)}" if path else ""
+        raise UsageError(
+            f"the {cls.__name__}{where} cannot be taken apart: {error or repr(error)}"
+        ) from error
+    children, context = parts
     structures = tuple(
-        _walk(child, (*path, _step(key)), leaves) for key, child in children.items()
+        _walk(child, (*path, _step(key)), leaves, containers) for key, child in children.items()
     )
     return Structure(cls, tuple(children), structures, context)
 
 
-def unflatten(leaves: Iterable[Any], structure: Structure) -> Any:
+def unflatten(
+    leaves: Iterable[Any], structure: Structure, shared: Mapping[int, int] | None = None
+) -> Any:
     """Put a nested value together again.
+
+    Attributes that a list, a dictionary or a dataclass had besides its items or fields are not
+    there again; `torchferry.values.clone` keeps them.
 
     Args:
         leaves: one value a leaf, in the order of `flatten`, without paths.
         structure: as `flatten` gave it.
+        shared: containers that are one object with an earlier one, both by their number in the
+            order of `flatten_with_containers`.
 
     Raises:
         UsageError: there are more or fewer leaves than the structure has, or a container cannot
@@ -118,21 +152,30 @@ def unflatten(leaves: Iterable[Any], structure: Structure) -> Any:
         raise UsageError(
             f"unflatten: the structure has {structure.leaf_count} leaves, {len(given)} were given"
         )
-    return _rebuild(iter(given), structure)
+    return _rebuild(iter(given), structure, [], shared or {})
 
 
-def _rebuild(leaves: Iterator[Any], structure: Structure) -> Any:
+def _rebuild(
+    leaves: Iterator[Any], structure: Structure, made: list[Any], shared: Mapping[int, int]
+) -> Any:
     if structure.cls is None:
         return next(leaves)
-    children = [_rebuild(leaves, child) for child in structure.children]
+    number = len(made)
+    made.append(LEAF)  # until it is made
+    children = [_rebuild(leaves, child, made, shared) for child in structure.children]
     keyed = dict(zip(structure.keys, children, strict=True))
     kind = _kind_of(structure.cls)
-    try:
-        return kind.unflatten(structure.cls, keyed, structure.context)
-    except (LookupError, StopIteration, TypeError, ValueError) as error:
+    made[number], error = attempt(kind.unflatten, structure.cls, keyed, structure.context)
+    if error is not None:
         raise UsageError(
             f"{class_name(structure.cls)} cannot be put together from this structure: {error!r}"
         ) from error
+    earlier = shared.get(number)
+    if earlier is not None:
+        if not 0 <= earlier < number or type(made[earlier]) is not structure.cls:
+            raise UsageError(f"{class_name(structure.cls)} is not one with container {earlier}")
+        made[number] = made[earlier]
+    return made[number]
 
 
 def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
@@ -178,8 +221,12 @@ def structure_to_json(structure: Structure) -> Any:
     return found
 
 
-def structure_from_json(data: Any) -> Structure:
+def structure_from_json(data: Any, find: Callable[[str], type[Any]] = find_class) -> Structure:
     """The structure that `structure_to_json` wrote.
+
+    Args:
+        data: as it was read.
+        find: gives the class of a name, as `find_class`, or another one for it.
 
     Raises:
         UsageError: the data is no structure, or names a class that may not be made from a file.
@@ -191,15 +238,15 @@ def structure_from_json(data: Any) -> Structure:
         return LEAF
     if not isinstance(data, Mapping) or not isinstance(data.get("children"), list):
         raise UsageError(f"this is no structure of nested values: {str(data)[:80]}")
-    children = tuple(structure_from_json(child) for child in data["children"])
+    children = tuple(structure_from_json(child, find) for child in data["children"])
     keys = data.get("keys", list(range(len(children))))
     if not isinstance(keys, list) or len(keys) != len(children):
         raise UsageError(f"{data.get('type')}: {len(children)} children need as many keys")
     return Structure(
-        find_class(str(data.get("type"))),
-        tuple(_from_json(key) for key in keys),
+        find(str(data.get("type"))),
+        tuple(_from_json(key, find) for key in keys),
         children,
-        _from_json(data.get("context")),
+        _from_json(data.get("context"), find),
     )
 
 
@@ -208,7 +255,8 @@ def register_pytrees(*classes: type[Any]) -> tuple[type[Any], ...]:
 
     What is registered stays, so this may be called again and again: without classes, call it when
     the values are there, as a library imported later is not seen. Key paths are
-    ``MappingKey(name)``.
+    ``MappingKey(name)``; without classes, those get them too that another library registered
+    without any (``ModelOutput`` before transformers 5).
 
     Args:
         classes: dataclasses or registered classes; without any, every registered class that is
@@ -229,7 +277,28 @@ def register_pytrees(*classes: type[Any]) -> tuple[type[Any], ...]:
             _register_pytree(cls, kind)
         elif node is not None and getattr(node.flatten_fn, "func", None) is not _pytree_flatten:
             foreign.append(cls)
+    if not classes:
+        _give_keys()
     return tuple(foreign)
+
+
+def _give_keys() -> None:
+    for cls, node in list(pytree.SUPPORTED_NODES.items()):
+        kind = find_kind(cls) if node.flatten_with_keys_fn is None else None
+        if kind is not None:
+            keyed = partial(_foreign_flatten_with_keys, kind, node.flatten_fn)
+            pytree.SUPPORTED_NODES[cls] = node._replace(flatten_with_keys_fn=keyed)
+
+
+def _foreign_flatten_with_keys(
+    kind: Kind, flatten_fn: Callable[[Any], tuple[Iterable[Any], Any]], value: Any
+) -> tuple[list[Any], Any]:
+    values, context = flatten_fn(value)
+    children, names = list(values), list(kind.flatten(value)[0])
+    keys: Iterable[Any] = map(pytree.MappingKey, names)
+    if len(names) != len(children):
+        keys = map(pytree.SequenceKey, range(len(children)))
+    return list(zip(keys, children, strict=True)), context
 
 
 def _register_pytree(cls: type[Any], kind: Kind) -> None:
@@ -287,12 +356,12 @@ def _to_json(value: Any, where: str) -> Any:
     raise UsageError(f"{where} holds a {type(value).__name__} that JSON cannot: {text[:80]}")
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: Any, find: Callable[[str], type[Any]] = find_class) -> Any:
     match value:
         case list():
-            return tuple(_from_json(item) for item in value)
+            return tuple(_from_json(item, find) for item in value)
         case {"class": str(name)}:
-            return find_class(name)
+            return find(name)
         case {"dtype": str(name)} if isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         case dict():

@@ -12,15 +12,18 @@ import importlib
 import re
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
 from torchferry.errors import UsageError
 
 __all__ = [
+    "MAPPING",
     "MODULES_A_FILE_MAY_NAME",
     "Kind",
     "Parts",
+    "attempt",
+    "attributes_of",
     "class_name",
     "find_class",
     "find_kind",
@@ -46,12 +49,15 @@ class Kind:
         describe: ``describe(value, render) -> str`` for `string_type`; ``render`` prints a child.
         pytree: whether `register_pytrees` registers the class with PyTorch; not for classes that
             PyTorch knows, or that register themselves.
+        attributes: whether a value may have attributes besides its children, of which ``flatten``
+            does not tell: those of a subclass of ``dict``. See `attributes_of`.
     """
 
     flatten: Callable[[Any], Parts]
     unflatten: Unflatten
     describe: Describe | None = None
     pytree: bool = True
+    attributes: bool = False
 
 
 _KINDS: dict[type[Any] | str, Kind] = {}
@@ -126,7 +132,7 @@ def _search(cls: type[Any]) -> Kind | None:
             return _NAMED_TUPLE if kind is _TUPLE and hasattr(cls, "_fields") else kind
     if dataclasses.is_dataclass(cls):
         return _DATACLASS
-    return _MAPPING if issubclass(cls, Mapping) else None
+    return MAPPING if issubclass(cls, Mapping) else None
 
 
 def imported_classes() -> list[type[Any]]:
@@ -200,16 +206,99 @@ def _resolve(name: str) -> type[Any] | None:
     return value if isinstance(value, type) else None
 
 
-def _flatten_sequence(value: Any) -> Parts:
-    return dict(enumerate(value)), None
+def attempt(action: Callable[..., Any], *args: Any) -> tuple[Any, Exception | None]:
+    """What ``action(*args)`` gives, and ``None``; or ``None``, and what it raises.
+
+    For the code of classes that torchferry does not know: it may raise anything, and looking at a
+    value must not end the program that made it. No memory and no stack left are not caught.
+    """
+    try:
+        return action(*args), None
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # noqa: BLE001  (the wrapper around users' classes, see above)
+        return None, error
 
 
-def _unflatten_sequence(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
-    return cls(children.values())
+def attributes_of(value: Any, kind: Kind, told: Collection[Hashable]) -> dict[str, Any]:
+    """What stands in the dictionary and the slots of a container beside its children.
+
+    Args:
+        value: a container.
+        kind: its entry.
+        told: the keys of its children.
+
+    Returns:
+        nothing for kinds that tell of everything, as those of caches.
+    """
+    if not kind.attributes or type(value) in _PLAIN:
+        return {}
+    # Python's own, as a class may define another for pickle. It is a dictionary, or that and the
+    # one of the slots.
+    state: Any = object.__getstate__(value)
+    if _is_its_own_dictionary(value) or state is None:
+        return {}
+    parts = state if isinstance(state, tuple) else (state,)
+    found = {name: item for part in parts if part for name, item in part.items()}
+    known = told if kind is _DATACLASS or kind is _MODEL_OUTPUT else ()
+    return {name: item for name, item in found.items() if name not in known}
 
 
-def _unflatten_named_tuple(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
-    return cls._make(children.values())
+def _is_its_own_dictionary(value: Any) -> bool:
+    return getattr(value, "__dict__", None) is value
+
+
+# Neither __init__ nor another __new__ runs when these are put together: they may want other
+# arguments, compute, add what was not there, or refuse what is not a tensor.
+
+
+def _flatten_tuple(value: Any) -> Parts:
+    return dict(enumerate(tuple.__iter__(value))), None
+
+
+def _unflatten_tuple(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    try:
+        return tuple.__new__(cls, children.values())
+    except TypeError:  # torch.Size and torch.return_types are made in C
+        return cls(tuple(children.values()))
+
+
+def _flatten_list(value: Any) -> Parts:
+    return dict(enumerate(list.__iter__(value))), None
+
+
+def _unflatten_list(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
+    value = list.__new__(cls)
+    list.extend(value, children.values())
+    return value
+
+
+_SELF = "its own __dict__"  # d.x is d["x"]: the context of a dictionary made so
+
+
+def _flatten_dict(value: Any) -> Parts:
+    items = (OrderedDict if isinstance(value, OrderedDict) else dict).items(value)
+    return dict(items), _SELF if _is_its_own_dictionary(value) else None
+
+
+def _unflatten_dict(cls: Any, children: dict[Hashable, Any], context: Any) -> Any:
+    base: Any = OrderedDict if issubclass(cls, OrderedDict) else dict
+    value = base.__new__(cls)
+    for key, child in children.items():
+        base.__setitem__(value, key, child)
+    if context == _SELF:
+        value.__dict__ = value
+    return value
+
+
+def _flatten_default_dict(value: Any) -> Parts:
+    return dict(dict.items(value)), value.default_factory
+
+
+def _unflatten_default_dict(cls: Any, children: dict[Hashable, Any], factory: Any) -> Any:
+    value = defaultdict.__new__(cls)
+    defaultdict.__init__(value, factory, children)
+    return value
 
 
 def _flatten_mapping(value: Any) -> Parts:
@@ -217,23 +306,23 @@ def _flatten_mapping(value: Any) -> Parts:
 
 
 def _unflatten_mapping(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
-    return cls(children)
-
-
-def _flatten_default_dict(value: Any) -> Parts:
-    return dict(value), value.default_factory
-
-
-def _unflatten_default_dict(cls: Any, children: dict[Hashable, Any], factory: Any) -> Any:
-    return cls(factory, children)
+    # Where such a class keeps its items is not known: it has to take them, as they are.
+    value, error = attempt(cls, children)
+    again = {} if error else dict(value.items())
+    same = all(again.get(key) is child for key, child in children.items())
+    if error or again.keys() != children.keys() or not same:
+        reason = f": {error!r}" if error else ""
+        raise ValueError(f"{cls.__name__}(items) does not give those items{reason}")
+    return value
 
 
 def _flatten_dataclass(value: Any) -> Parts:
-    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, None
+    # A field without a default that __init__ does not set may have no value.
+    fields = dataclasses.fields(value)
+    return {f.name: getattr(value, f.name) for f in fields if hasattr(value, f.name)}, None
 
 
 def _unflatten_dataclass(cls: Any, children: dict[Hashable, Any], _: Any) -> Any:
-    # Neither __init__ nor __post_init__ runs: they may compute, or refuse what is not a tensor.
     value = cls.__new__(cls)
     for name, child in children.items():
         object.__setattr__(value, str(name), child)
@@ -257,14 +346,19 @@ def _unflatten_model_output(cls: Any, children: dict[Hashable, Any], _: Any) -> 
     return value
 
 
-_TUPLE = Kind(_flatten_sequence, _unflatten_sequence, pytree=False)
-_NAMED_TUPLE = Kind(_flatten_sequence, _unflatten_named_tuple, pytree=False)
-_MAPPING = Kind(_flatten_mapping, _unflatten_mapping, pytree=False)
-_DATACLASS = Kind(_flatten_dataclass, _unflatten_dataclass)
+_PLAIN = (tuple, list, dict, OrderedDict, defaultdict)
+_TUPLE = Kind(_flatten_tuple, _unflatten_tuple, pytree=False, attributes=True)
+_NAMED_TUPLE = Kind(_flatten_tuple, _unflatten_tuple, pytree=False, attributes=True)
+_LIST = Kind(_flatten_list, _unflatten_list, pytree=False, attributes=True)
+_DICT = Kind(_flatten_dict, _unflatten_dict, pytree=False, attributes=True)
+MAPPING = Kind(_flatten_mapping, _unflatten_mapping, pytree=False, attributes=True)
+"""The entry of mappings of any other class: where they keep their items is not known."""
+_DATACLASS = Kind(_flatten_dataclass, _unflatten_dataclass, attributes=True)
+_MODEL_OUTPUT = Kind(_flatten_model_output, _unflatten_model_output, pytree=False, attributes=True)
 _KINDS[tuple] = _TUPLE
-_KINDS[list] = Kind(_flatten_sequence, _unflatten_sequence, pytree=False)
-_KINDS[dict] = _MAPPING
-_KINDS[defaultdict] = Kind(_flatten_default_dict, _unflatten_default_dict, pytree=False)
-_KINDS["transformers.utils.generic:ModelOutput"] = Kind(
-    _flatten_model_output, _unflatten_model_output, pytree=False
+_KINDS[list] = _LIST
+_KINDS[dict] = _DICT
+_KINDS[defaultdict] = Kind(
+    _flatten_default_dict, _unflatten_default_dict, pytree=False, attributes=True
 )
+_KINDS["transformers.utils.generic:ModelOutput"] = _MODEL_OUTPUT

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 
 from torchferry.values.discrepancy import Discrepancy
 from torchferry.values.dtype import element_type, tensor_of
+from torchferry.values.layout import why_not_shaped
 
 __all__ = ["is_numeric", "measure"]
 
@@ -45,14 +47,14 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
         the dtypes differ the numbers are compared all the same and ``reason`` says so. A Python
         number has no dtype.
     """
+    if isinstance(expected, int) and isinstance(got, int):
+        return _of_integers(expected, got, path)
     where = path or "the value"
+    reason = _why_not(expected, got)
+    if reason:
+        n = _count(expected)
+        return Discrepancy(math.inf, math.inf, math.inf, n, reason=f"{where}: {reason}", path=path)
     shape = _shape(expected)
-    n = math.prod(shape)
-    if shape != _shape(got):
-        return _incomparable(f"{where}: expected shape {shape}, got {_shape(got)}", path, n)
-    for side, value in (("expected", expected), ("got", got)):
-        if not _has_data(value):
-            return _incomparable(f"{where}: {side} is a fake or meta tensor without data", path, n)
     expected, got = _strided(expected), _strided(got)
     total, largest, relative, missing, scale = 0.0, 0.0, 0.0, 0, 0.0
     ceiling = _ceiling(expected)
@@ -73,7 +75,7 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
         abs=largest,
         rel=relative,
         sum=total,
-        n=n,
+        n=_count(expected),
         dnan=missing,
         argm=None if at is None else tuple(int(i) for i in np.unravel_index(at, shape)),
         dev=int(_device(expected) != _device(got)),
@@ -81,6 +83,27 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
         path=path,
         scale=scale,
     )
+
+
+def _of_integers(expected: int, got: int, path: str) -> Discrepancy:
+    """Python's integers, of any size."""
+    apart, size = abs(expected - got), abs(expected)
+    return Discrepancy(
+        abs=_float(apart),
+        rel=_float(apart / Fraction(max(size, _LEAST))),
+        sum=_float(apart),
+        n=1,
+        argm=() if apart else None,
+        path=path,
+        scale=_float(size),
+    )
+
+
+def _float(number: int | Fraction) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _ceiling(value: Any) -> float:
@@ -91,22 +114,32 @@ def _ceiling(value: Any) -> float:
     return math.inf
 
 
-def _incomparable(reason: str, path: str, n: int) -> Discrepancy:
-    return Discrepancy(math.inf, math.inf, math.inf, n, reason=reason, path=path)
-
-
 def _shape(value: Any) -> tuple[int, ...]:
     return () if isinstance(value, _NUMBERS) else tuple(value.shape)
+
+
+def _count(value: Any) -> int:
+    shapeless = isinstance(value, torch.Tensor) and why_not_shaped(value)
+    return 0 if shapeless else math.prod(_shape(value))
 
 
 def _device(value: Any) -> torch.device:
     return value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
 
 
-def _has_data(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or not (
-        value.is_meta or type(value).__name__ == "FakeTensor"
-    )
+def _why_not(expected: Any, got: Any) -> str | None:
+    """Why two leaves cannot be compared."""
+    for side, value in (("expected", expected), ("got", got)):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.is_meta or type(value).__name__ == "FakeTensor":
+            return f"{side} is a fake or meta tensor without data"
+        reason = why_not_shaped(value)
+        if reason:
+            return f"{side} is {reason}"
+    if _shape(expected) != _shape(got):
+        return f"expected shape {_shape(expected)}, got {_shape(got)}"
+    return None
 
 
 def _strided(value: Any) -> Any:

@@ -1,0 +1,40 @@
+"""Which tensors are no view of plain memory, and why."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["why_not_plain", "why_not_shaped"]
+
+
+def why_not_shaped(tensor: torch.Tensor) -> str | None:
+    """Why a tensor has no shape and no elements that can be read; ``None`` if it has.
+
+    Args:
+        tensor: of any class; only what kind it is of is looked at.
+
+    >>> why_not_shaped(torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged))
+    'nested; give its parts, as unbind() has them'
+    """
+    # PyTorch has no public name for this. It also holds in jvp, where a tensor has memory.
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return "one that torch.func (vmap, grad, jvp ...) works on, without memory of its own"
+    if type(tensor) is not torch.Tensor and torch.nn.parameter.is_lazy(tensor):
+        return "without a shape yet"
+    return "nested; give its parts, as unbind() has them" if tensor.is_nested else None
+
+
+def why_not_plain(tensor: torch.Tensor) -> str | None:
+    """Why a tensor's elements lie in no plain memory; ``None`` if they do.
+
+    Args:
+        tensor: see `why_not_shaped`.
+
+    >>> why_not_plain(torch.eye(2).to_sparse())
+    'of layout torch.sparse_coo; give a dense tensor'
+    """
+    if tensor.layout is not torch.strided and not tensor.is_nested:
+        return f"of layout {tensor.layout}; give a dense tensor"
+    if tensor.is_meta:
+        return "on device meta, without data; give a dense tensor"
+    return why_not_shaped(tensor)
