@@ -1,7 +1,7 @@
 """What does rewriting cost, and what is left: our rules beside onnxscript's optimizer.
 
 Decoders like Llama with dynamic sizes, as torch.onnx.export(optimize=False) writes them. Each is
-loaded anew for each run; medians of wall time. The idle pass is a run over what is optimized
+loaded anew for each run; medians of CPU time. The idle pass is a run over what is optimized
 already. Writes optimize.json and its section of RESULTS.md; exits 1 when a bar is missed.
 
     python benchmarks/optimize.py [--layers 2 12] [--rounds 3] [--no-peer] [--no-write] [--json]
@@ -90,13 +90,13 @@ def borrowed(model: ir.Model) -> None:
 
 
 def timed(path: Path, rounds: int, run: Callable[[ir.Model], object]) -> tuple[int, float]:
-    """Nodes that are left, and the median of the seconds."""
+    """Nodes that are left, and the median of the CPU seconds."""
     spent = []
     for _ in range(rounds):
         model = io.load(path)
-        start = time.perf_counter()
+        start = time.process_time()
         run(model)
-        spent.append(time.perf_counter() - start)
+        spent.append(time.process_time() - start)
     return sum(1 for _ in all_nodes(model)), statistics.median(spent)
 
 
@@ -107,9 +107,9 @@ def idle(path: Path) -> float:
     rules = [rule for stage in STAGES for rule in stage.rules]
     spent = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         apply_rules(model, [rule for rule in rules if rule.name in _CLEAN], Tally())
-        spent.append(time.perf_counter() - start)
+        spent.append(time.process_time() - start)
     return 1e3 * statistics.median(spent) / len(model.graph)
 
 

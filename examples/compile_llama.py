@@ -1,9 +1,11 @@
 """Compile a small Llama for onnxruntime with three sets of rewrites, and compare with eager.
 
-    python examples/compile_llama.py [--config medium|large] [--folder FOLDER]
+    python examples/compile_llama.py [--config medium|large] [--hidden-size 1024]
+        [--sequence-length 128] [--inductor] [--folder FOLDER]
 
-The large configuration (hidden size 4096, sequence 1024) is meant for a GPU. The chart goes to
-FOLDER/compile_llama.svg where matplotlib is installed, and is drawn in text where it is not.
+The large configuration (hidden size 4096, sequence 1024) is meant for a GPU. The third set makes
+kernels for the CPU with the machine's C compiler. The chart goes to FOLDER/compile_llama.svg where
+matplotlib is installed, and is drawn in text where it is not.
 """
 # ruff: noqa: T201  # an example prints
 
@@ -30,29 +32,25 @@ Row = dict[str, Any]
 PATTERNS = ("default", "default+onnxruntime", "default+onnxruntime+experimental")
 COLUMNS = ("optimum", "processor", "avg_time", "warmup", "N", "n_custom_ops", "speedup")
 
-# hidden and intermediate size, heads, vocabulary, batch, sequence
 CONFIGS = {
-    "medium": (256, 512, 8, 1024, 2, 64),
-    "large": (4096, 11008, 32, 32000, 2, 1024),
-}
+    "medium": {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8,
+               "vocab_size": 1024, "batch_size": 2, "sequence_length": 64},
+    "large": {"hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
+              "vocab_size": 32000, "batch_size": 2, "sequence_length": 1024},
+}  # fmt: skip
 PROGRESS = Console(stderr=True)
 
 
-def make_model(config: str, num_hidden_layers: int, with_mask: bool) -> tuple[LlamaModel, Any]:
+def make_model(
+    batch_size: int, sequence_length: int, with_mask: bool, **sizes: int
+) -> tuple[LlamaModel, list[torch.Tensor]]:
     """A Llama with random weights, and its inputs."""
-    hidden, intermediate, heads, vocabulary, batch, sequence = CONFIGS[config]
-    settings = LlamaConfig(
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=heads,
-        vocab_size=vocabulary,
-        max_position_embeddings=2048,
-    )
+    settings = LlamaConfig(**sizes, max_position_embeddings=2048)
     settings._attn_implementation = "eager"
-    inputs = [torch.randint(0, vocabulary, (batch, sequence))]
+    shape = (batch_size, sequence_length)
+    inputs = [torch.randint(0, sizes["vocab_size"], shape)]
     if with_mask:
-        inputs.append(torch.ones(batch, sequence, dtype=torch.int64))
+        inputs.append(torch.ones(shape, dtype=torch.int64))
     return LlamaModel(settings).eval(), inputs
 
 
@@ -69,14 +67,22 @@ def measure(call: Callable[[], Any], name: str, warmup: int, repeat: int) -> flo
     return (time.perf_counter() - begin) / repeat
 
 
-def compare(model: LlamaModel, inputs: Any, warmup: int, repeat: int) -> list[Row]:
-    """One row for eager, and one for each set of rewrites."""
+def compare(
+    model: LlamaModel, inputs: list[torch.Tensor], warmup: int, repeat: int, inductor: bool
+) -> list[Row]:
+    """One row for eager, one for inductor if it is asked for, and one for each set of rewrites."""
     processor = "cuda" if torch.cuda.is_available() else "cpu"
     model, inputs = model.to(processor), [tensor.to(processor) for tensor in inputs]
     row = {"processor": processor, "warmup": warmup, "N": repeat}
     expected = model(*inputs).last_hidden_state
     baseline = measure(lambda: model(*inputs), "eager", warmup, repeat)
     rows: list[Row] = [{"optimum": "eager", "avg_time": baseline, "speedup": 1.0, **row}]
+    if inductor:
+        run = torch.compile(model, fullgraph=True, dynamic=False)
+        seconds = measure(partial(run, *inputs), "inductor", warmup, repeat)
+        rows.append(
+            {"optimum": "inductor", "avg_time": seconds, "speedup": baseline / seconds, **row}
+        )
     for patterns in PATTERNS:
         torch._dynamo.reset()
         # Gets, for each session, the graph, the ONNX model, the session, and more.
@@ -134,15 +140,21 @@ def main() -> None:
     """Measure, tell, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", choices=CONFIGS, default="medium")
-    parser.add_argument("--num-hidden-layers", type=int, default=1)
+    sizes = [*CONFIGS["medium"], "num_hidden_layers"]
+    for name in sizes:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=int, help="instead of the configuration's")
     parser.add_argument("--with-mask", action="store_true", help="give an attention mask too")
+    parser.add_argument("--inductor", action="store_true", help="measure inductor too")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("-N", "--repeat", type=int, default=25)
     parser.add_argument("--folder", type=Path, default=Path())
     given = parser.parse_args()
-    model, inputs = make_model(given.config, given.num_hidden_layers, given.with_mask)
+    chosen = {name: getattr(given, name) for name in sizes if getattr(given, name) is not None}
+    shape = {"num_hidden_layers": 1} | CONFIGS[given.config] | chosen
+    model, inputs = make_model(with_mask=given.with_mask, **shape)
     with torch.no_grad():
-        rows = compare(model, inputs, given.warmup, given.repeat)
+        rows = compare(model, inputs, given.warmup, given.repeat, given.inductor)
     show(rows)
     draw(rows, given.folder)
 

@@ -14,6 +14,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+os.environ.setdefault("TORCHFERRY_CACHE", tempfile.mkdtemp(prefix="torchferry-tests-"))
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEADLINE = 60.0  # seconds for any answer; a cold start on a busy machine takes several

@@ -47,9 +47,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("handlers", "src/torchferry/values/kinds.py::attempt"): (
         "code of users' classes raises anything; looking at a value must not end the program"
     ),
-    ("handlers", "src/torchferry/exporter/host.py::_work"): (
-        "a job of a sweep may fail in any way, and its row says how"
-    ),
     ("prints", "src/torchferry/observer/trace.py::_say"): (
         "the trace of steal_forward is printed where the model runs, as its users know it"
     ),

@@ -49,13 +49,15 @@ def test_what_fits_already_is_left():
         assert accept_aliases(model, given) == given
 
 
-def test_the_patches_of_the_installed_transformers_are_used_but_for_one():
+def test_the_patches_of_the_installed_transformers_are_used_but_for_two():
     import transformers  # noqa: F401  (nothing is borrowed before it is imported)
 
     borrowed = borrowed_patches()
     subjects = [patch.subject for patch in borrowed]
     assert "torch.nn.functional.scaled_dot_product_attention" in subjects
     assert not [name for name in subjects if "DynamicSlidingWindowLayer" in name]
+    # Images of two sizes in one call would be wrong, and no ONNX model can check them.
+    assert not [name for name in subjects if "VisionAttention" in name]
     assert all(patch.why for patch in borrowed)
 
 

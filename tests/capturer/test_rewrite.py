@@ -114,6 +114,29 @@ def test_a_check_still_raises_its_own_error():
     assert "raise KeyError" in str(rewriting)
 
 
+def test_checks_alone_wherever_they_stand():
+    class Checks(torch.nn.Module):
+        def forward(self, x, y=None):
+            if y is not None:
+                if x.sum() < y:
+                    raise ValueError("less")
+                elif x.sum() > 100:  # noqa: RET506  (an elif is what is tested)
+                    raise KeyError("more")
+            for t in (x, x + 1):
+                assert t.max() < 50, "large"
+            return x if x.sum() > 0 else -x
+
+    with rewritten(Checks(), only_checks=True) as rewriting:
+        assert Checks()(-torch.ones(2)).tolist() == [1, 1]
+        assert Checks()(torch.ones(2), 1).tolist() == [1, 1]
+        wrong = ((torch.ones(2), 3), (torch.ones(2) * 60,), (torch.ones(9) * 20, 1))
+        for given in wrong:
+            with pytest.raises(RuntimeError, match=r"assertion|Expected"):
+                Checks()(*given)
+    assert " return x if x.sum() > 0 else -x" in rewriting.diff
+    assert rewriting.diff.count(f"{DISPATCH}.check(") == 3
+
+
 def test_what_is_left_alone_and_why():
     with rewritten(Keeps()) as rewriting:
         assert Keeps()(torch.ones(1)).tolist() == [1]

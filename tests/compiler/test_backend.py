@@ -11,6 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from torchferry.compiler import onnx_custom_backend
 from torchferry.errors import UsageError
+from torchferry.optimizer.kernels import library
 from torchferry.optimizer.options import OptimizationOptions
 
 Compiled = tuple[Callable[..., Any], list[dict[str, Any]]]
@@ -59,14 +60,18 @@ def test_an_mlp_with_each_set(patterns: str | None) -> None:
     assert session["providers"] == ["CPUExecutionProvider"]
 
 
-def test_the_experimental_set_says_that_it_has_no_kernel(caplog: Any) -> None:
-    model, x = mlp(), torch.randn(3, 16)
+@pytest.mark.skipif(library.compiler() is None, reason="no C compiler")
+def test_the_experimental_set_makes_kernels() -> None:
+    class Gated(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.silu(x @ y) * y.exp() + 1
+
     options = OptimizationOptions("default+onnxruntime+experimental")
-    run, sessions = compiled(model, options=options)
-    with torch.no_grad():
-        equal(run(x), model(x))
-    assert len(sessions) == 1
-    assert "no fused element-wise kernel" in caplog.text
+    run, sessions = compiled(Gated(), options=options)
+    for size in (3, 1, 5):
+        x, y = torch.randn(2, size, size), torch.randn(size, size)
+        equal(run(x, y), Gated()(x, y))
+    assert any(n.domain == "torchferry.kernels" for n in sessions[0]["onnx"].graph.node)
 
 
 def test_a_convnet() -> None:

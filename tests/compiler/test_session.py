@@ -56,6 +56,20 @@ def test_large_weights_are_not_in_the_model(transposed: bool) -> None:
     torch.testing.assert_close(session([given])[0], given @ weight)
 
 
+def test_another_process_can_load_what_was_loaded() -> None:
+    first = load(ir.from_onnx_text(TEXT))
+    second = TensorSession(first.proto, ["CPUExecutionProvider"], CPU)
+    x, b = torch.randn(2, 3), torch.tensor([True, False])
+    torch.testing.assert_close(second([x, b]), first([x, b]))
+
+
+def test_kernels_that_are_gone_are_told() -> None:
+    model = ir.from_onnx_text(TEXT)
+    model.metadata_props["pkg.torchferry.kernels"] = "no-such-library.so"
+    with pytest.raises(RunError, match=r"cannot load the kernels .*no-such-library\.so"):
+        load(model)
+
+
 def test_what_onnxruntime_refuses_names_the_node() -> None:
     text = TEXT.replace("Relu(x)", "NoSuch(x)")
     with pytest.raises(RunError, match="NoSuch"):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from torchferry.compiler import onnx_custom_backend
+from torchferry.optimizer.kernels import library
 from torchferry.optimizer.options import OptimizationOptions
 
 
@@ -40,12 +41,17 @@ class Regression(nn.Module):
         return nn.functional.mse_loss(self.model(x), torch.ones(x.shape[0], 4))
 
 
-def losses(model: nn.Module, batches: list[Any], storage: dict[str, Any] | None) -> list[float]:
+def losses(
+    model: nn.Module,
+    batches: list[Any],
+    storage: dict[str, Any] | None,
+    patterns: str | None = None,
+) -> list[float]:
     """The losses of some steps, in eager without a storage."""
     model = copy.deepcopy(model).train()
     run: Any = model
     if storage is not None:
-        options = OptimizationOptions(None)
+        options = OptimizationOptions(patterns)
         backend = functools.partial(onnx_custom_backend, options=options, storage=storage)
         run = torch.compile(model, backend=backend)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
@@ -60,10 +66,12 @@ def losses(model: nn.Module, batches: list[Any], storage: dict[str, Any] | None)
     return found
 
 
-def sessions_of(model: nn.Module, batches: list[Any]) -> list[dict[str, Any]]:
+def sessions_of(
+    model: nn.Module, batches: list[Any], patterns: str | None = None
+) -> list[dict[str, Any]]:
     """Train in both ways, compare, and tell which sessions there were."""
     storage: dict[str, Any] = {}
-    expected, found = losses(model, batches, None), losses(model, batches, storage)
+    expected, found = losses(model, batches, None), losses(model, batches, storage, patterns)
     assert found == pytest.approx(expected, rel=1e-4)
     assert expected[0] != pytest.approx(expected[-1], rel=1e-3)
     sessions: list[dict[str, Any]] = storage["instance"]
@@ -76,6 +84,17 @@ def test_an_mlp() -> None:
     sessions = sessions_of(model, [torch.randn(8, 16) for _ in range(4)])
     assert len(sessions) == 2  # forward and backward
     assert len(sessions[0]["input_names"]) == 7  # the parameters are inputs
+
+
+@pytest.mark.skipif(library.compiler() is None, reason="no C compiler")
+def test_an_mlp_with_kernels_of_our_making() -> None:
+    layers = [nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.SiLU(), nn.Linear(16, 4)]
+    model = Regression(nn.Sequential(*layers))
+    batches = [torch.randn(8, 16) for _ in range(4)]
+    sessions = sessions_of(model, batches, "default+onnxruntime+experimental")
+    domains = [{node.domain for node in session["onnx"].graph.node} for session in sessions]
+    assert len(domains) == 2
+    assert "torchferry.kernels" in domains[1]  # the backward graph has long runs
 
 
 def test_a_convnet_with_dropout_and_batch_norm(caplog: Any) -> None:

@@ -121,3 +121,10 @@ def test_a_matrix_swapped_is_a_view_of_the_same_memory(b):
     tied = b.transposed(weight_value(matrix, "w", shared=True))
     assert tied.producer().op_type == "Transpose"
     assert np.array_equal(swapped.const_value.numpy(), matrix.numpy().T)
+
+
+def test_complex_numbers_stay_complex_in_another_dtype(b):
+    pairs = weight_value(torch.ones(3, dtype=torch.complex64), "z")
+    wide = b.cast(pairs, torch.float64)
+    assert wide.meta["complex"]
+    assert "complex" not in b.cast(b.Gather(pairs, 0, axis=-1), torch.float64).meta

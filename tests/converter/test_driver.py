@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from op_case import check, export
+from op_case import check, export, run
 
+from torchferry.converter import driver
 from torchferry.converter.driver import handled
-from torchferry.converter.lowering import lowers
+from torchferry.converter.lowering import Lowering, lowers
 from torchferry.converter.translate import translate
 from torchferry.errors import LoweringFailed
 
@@ -50,6 +51,39 @@ def test_a_wrong_lowering_is_told_with_inputs_module_and_line(operator, message)
     assert "  module  the model (Call)" in text
     assert f"  source  {caught.value.source_line}" in text
     assert "op_case.py:" in caught.value.source_line
+
+
+@pytest.fixture
+def lowered(monkeypatch):
+    """``lowered(target, write)``: as if that were our lowering."""
+    ours = driver.find_lowering
+
+    def become(target, write):
+        lowering = Lowering(write, None, None)
+        monkeypatch.setattr(
+            driver,
+            "find_lowering",
+            lambda found, **kind: lowering if found is target else ours(found, **kind),
+        )
+
+    return become
+
+
+def test_one_row_for_rows_is_told_by_the_size_of_the_export(lowered):
+    lowered(aten.sin.default, lambda b, x: b.ReduceMax(x, [0]))
+    program = export(torch.sin, (torch.randn(2, 3),), (torch.randn(4, 3),))
+    with pytest.raises(
+        LoweringFailed, match=r"shape would be \[1,3\], and torch has \['s\d+', 3\]"
+    ):
+        translate(program, 20)
+    (got,) = run(translate(export(torch.sin, (torch.ones(1, 3),), (torch.ones(2, 3),)), 20), X[0])
+    assert got.shape == (1, 3)  # where the export had one row, nothing is known
+
+
+def test_an_argument_returned_as_it_is_has_to_fit_too(lowered):
+    lowered(aten.sum.dim_IntList, lambda b, x, dim, keepdim=False, dtype=None: x)
+    with pytest.raises(LoweringFailed, match=r"shape would be \[2,3\], and torch has \[2\]"):
+        translate(export(lambda x: x.sum(1), X[0]), 20)
 
 
 def test_a_complex_tensor_is_never_given_to_a_real_lowering():

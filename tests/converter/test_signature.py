@@ -207,3 +207,16 @@ def test_outputs_in_a_class_that_cannot_be_rebuilt_are_refused(body):
     program = torch.export.export(Returns(body), (X,))
     with pytest.raises(ConversionError, match=r"(Opaque|Reversed)\(.*kinds.register"):
         read_signature(program)
+
+
+def test_complex_numbers_come_back_as_they_went_in(session):
+    class Turned(torch.nn.Module):
+        def forward(self, z, x):
+            return {"turned": z * 1j, "parts": (torch.complex(x, x), z.abs())}
+
+    sets = [(torch.randn(n, 3, dtype=torch.complex64), torch.randn(n)) for n in (2, 5, 0)]
+    shapes = ({0: torch.export.Dim.DYNAMIC},) * 2
+    program = torch.export.export(Turned(), sets[0], dynamic_shapes=shapes)
+    run = session(convert(program))
+    for inputs in sets:
+        torch.testing.assert_close(run(*inputs), Turned()(*inputs))

@@ -21,6 +21,7 @@ SIZES = [
     lambda a, b: torch.sym_min(a, 4),
     lambda a, b: a**2,
     lambda a, b: torch.sym_int(a / 2),
+    lambda a, b: round(a * 0.3) + round(b / 2),
     lambda a, b: (a // 2) * (b % 3) + 5,
 ]
 

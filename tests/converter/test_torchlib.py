@@ -6,6 +6,7 @@ from op_case import export, run
 
 from torchferry.converter.torchlib import borrowed
 from torchferry.converter.translate import translate
+from torchferry.errors import LoweringFailed
 
 aten = torch.ops.aten
 
@@ -13,6 +14,18 @@ aten = torch.ops.aten
 def test_what_is_borrowed():
     assert borrowed(aten.add.Tensor)
     assert not borrowed(aten.linalg_eigvals.default)
+
+
+def _without(target, monkeypatch):
+    """As if we had no lowering of our own."""
+    from torchferry.converter import driver
+
+    ours = driver.find_lowering
+    monkeypatch.setattr(
+        driver,
+        "find_lowering",
+        lambda found, **kind: None if found is target else ours(found, **kind),
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,15 +40,7 @@ def test_what_is_borrowed():
     ],
 )
 def test_what_onnxscript_writes_computes_the_same(function, target, monkeypatch):
-    """As if we had no lowering of our own."""
-    from torchferry.converter import driver
-
-    ours = driver.find_lowering
-    monkeypatch.setattr(
-        driver,
-        "find_lowering",
-        lambda found, **kind: None if found is target else ours(found, **kind),
-    )
+    _without(target, monkeypatch)
     sets = [(torch.randn(2, 3),), (torch.randn(5, 3),)]
     program = export(function, *sets)
     assert target in {node.target for node in program.graph.nodes}
@@ -43,3 +48,25 @@ def test_what_onnxscript_writes_computes_the_same(function, target, monkeypatch)
     for inputs in sets:
         (got,) = run(model, inputs)
         assert torch.allclose(got, function(*inputs), atol=1e-6)
+
+
+def test_what_onnxscript_writes_in_another_shape_is_refused(monkeypatch):
+    from onnxscript import opset18
+    from torch.onnx._internal.exporter import _dispatching
+
+    program = export(lambda x: aten.copy(x, x[:1]), (torch.randn(2, 3),))
+    target = aten.copy.default
+    assert target in {node.target for node in program.graph.nodes}
+    _without(target, monkeypatch)
+    copied = lambda x, src: opset18.Identity(src)  # noqa: E731  (as a lowering that forgets)
+    monkeypatch.setattr(_dispatching, "dispatch", lambda node, registry: (copied, ""))
+    with pytest.raises(
+        LoweringFailed, match=r"its shape would be \[1,3\], and torch has \[2, 3\]"
+    ):
+        translate(program, 20)
+
+
+def test_complex_numbers_without_a_lowering_are_called_so():
+    program = export(torch.atanh, (torch.randn(3, dtype=torch.complex64),))
+    with pytest.raises(LoweringFailed, match=r"no lowering for complex numbers: .*view_as_real"):
+        translate(program, 20)

@@ -12,7 +12,7 @@ import torch
 from op_case import check, export, run
 
 from torchferry.converter.translate import translate
-from torchferry.errors import LoweringFailed, MissingLowering
+from torchferry.errors import ConversionError, LoweringFailed, MissingLowering
 
 OPS = torch.library.Library("ferrymissing", "DEF")
 for _name in ("mystery", "riddle"):
@@ -175,3 +175,22 @@ def test_nothing_is_printed_the_first_time():
     command = [sys.executable, "-W", "error::UserWarning", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("returned", [True, 3, 2.5, None, "text", (), [None]])
+def test_nothing_that_is_computed_is_refused(returned):
+    with pytest.raises(ConversionError, match="forward returns no tensor"):
+        translate(export(lambda x: returned, (torch.ones(2),)), 20)
+
+
+def test_constants_of_bodies_that_are_called_alike_are_kept_apart():
+    def function(x):
+        def body(y):
+            return y + torch.tensor([1.0, 2.0])
+
+        def other(y):
+            return y * torch.tensor([3.0, 4.0])
+
+        return torch.cond(x.sum() > 0, body, other, (x,)) + torch.tensor([5.0, 6.0])
+
+    check(function, (torch.ones(2),), (-torch.ones(2),))

@@ -21,13 +21,19 @@ def test_patterns(patterns: Any, nodes: int) -> None:
     assert len(OptimizationOptions(patterns).apply(parse(TEXT)).graph) == nodes
 
 
-def test_experimental_is_not_silent(caplog: Any) -> None:
-    options = OptimizationOptions("default+experimental", verbose=1)
+def test_what_was_done_is_told(caplog: Any) -> None:
+    options = OptimizationOptions("default", verbose=1)
     caplog.set_level(logging.INFO, "torchferry")
     assert len(options.apply(parse(TEXT)).graph) == 1
-    assert "no fused element-wise kernel yet" in caplog.text
     assert "2 nodes became 1" in caplog.text
     assert "Identity: 1" in caplog.text
+
+
+def test_experimental_is_for_the_cpu(caplog: Any) -> None:
+    text = "g (float[N,3] x) => (float[N,3] y) { a = Exp(x) y = Relu(a) }"
+    options = OptimizationOptions("default+experimental", processor="CUDA")
+    assert len(options.apply(parse(text)).graph) == 2
+    assert "the kernels are for the CPU" in caplog.text
 
 
 @pytest.mark.parametrize(

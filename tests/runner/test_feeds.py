@@ -150,3 +150,15 @@ def test_sizes_keep_what_the_graph_was_exported_for(changed, message):
     else:
         with pytest.raises(UsageError, match=message):
             make_feeds(signature, infos, (), given)
+
+
+def test_complex_numbers_become_pairs_where_the_model_takes_them():
+    slots, outputs = (Slot("z", ("z",)),), flatten(())[1]
+    infos = {"z": (torch.float32, ["n", 2])}
+    z = torch.tensor([1 + 2j, 3j]).conj()
+    signature = Signature(("z",), slots, {}, outputs, (), complex=("z",))
+    for given in (z, torch.view_as_real(z.resolve_conj())):
+        got = make_feeds(signature, infos, (given,), {})["z"]
+        assert got.tolist() == [[1, -2], [0, -3]]
+    with pytest.raises(UsageError, match=r"complex64, but the model takes torch\.float32"):
+        make_feeds(Signature(("z",), slots, {}, outputs, ()), infos, (z,), {})

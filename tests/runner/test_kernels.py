@@ -27,6 +27,20 @@ def test_names_the_nodes_onnxruntime_has_no_kernel_for():
     assert [node.outputs[0].name for node in missing] == ["y", "z"]
 
 
+def test_names_the_nodes_whose_definition_has_no_such_type():
+    built = ir.from_onnx_text("""
+        <ir_version: 10, opset_import: ["" : 20]>
+        agraph (bfloat16[n, 3, 8] x, bfloat16[4, 3, 2] w) => (bfloat16[n, 4, l] z)
+        {
+           y = Conv(x, w)
+           z = Identity(y)
+        }
+    """)
+    built.graph[0].outputs[0].type = built.graph.inputs[0].type
+    missing = nodes_without_kernel(built, ir.DataType.BFLOAT16)
+    assert [node.op_type for node in missing] == ["Conv"]
+
+
 @pytest.mark.parametrize("kind", ["float", "float16"])
 def test_leaves_other_types_alone(kind):
     assert nodes_without_kernel(model(kind), ir.DataType.BFLOAT16) == []

@@ -47,6 +47,7 @@ class _Strategy:
     as_seen: bool = False
     patched: bool = False
     silenced: bool = True  # with the patches whose absence goes unnoticed
+    checks: bool = False  # ``if ...: raise`` and ``assert`` on values are left to the run
 
 
 # backed_size_oblivious keeps torch from assuming that a dynamic size is neither 0 nor 1.
@@ -54,6 +55,7 @@ _FIRST = _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDi
 _STRATEGIES = (
     _FIRST,
     replace(_FIRST, text="the same with patches", patched=True),
+    replace(_FIRST, text="the same, checks of values left to the run", checks=True),
     _Strategy("non-strict", False, False, TorchDim.DYNAMIC),
     _Strategy("strict", True, False, TorchDim.DYNAMIC),
     _Strategy(
@@ -75,6 +77,7 @@ class _Outcome:
     error: Exception | None = None
     hit: tuple[str, ...] = ()
     changed: list[Change] = field(default_factory=list)
+    rewritten: str = ""
 
     @property
     def fixes(self) -> bool:
@@ -94,18 +97,18 @@ def capture(
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
     The call exported is ``seen.best``. Strategies are tried in a fixed order: non-strict with
-    sizes 0 and 1 like any other; the same with `torch_export_patches`; non-strict; strict;
-    non-strict with the sizes 0 and 1 that were seen. The first that works wins. When one fails
-    because the code fixes a dynamic size, the program with that size constant is returned and the
-    dimension listed in ``fixed``. Dataclasses in inputs and outputs are registered with PyTorch.
+    sizes 0 and 1 like any other; the same with `torch_export_patches`; where values decide, the
+    same with checks (``if ...: raise``, ``assert``) that only a run can make, left to it;
+    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. When one
+    fails because the code fixes a dynamic size, the program with that size constant is returned
+    and the dimension listed in ``fixed``. Dataclasses met are registered with PyTorch.
 
     Args:
         model: the module that was observed.
         seen: at least one call; an `Observation` or a ``torch.onnx.InputObserver``.
         patch: whether patches may be used.
         custom_patches: further ones, as `torch_export_patches` takes them.
-        rewrite: first rewrite ifs and loops on tensors, see `torchferry.capturer.rewritten`;
-            the diff is in ``rewritten``.
+        rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
 
     Raises:
@@ -121,14 +124,14 @@ def capture(
     if registered:
         vars(seen).pop("arguments", None)  # inferred while these classes were opaque
     with rewritten(model) if rewrite else nullcontext("") as diff:
-        driver = _Driver(model, seen, patch, custom_patches)
+        driver = _Driver(model, seen, patch, custom_patches, rewrite)
         captured = driver.run()
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
         program=program,
         registered=(*registered, *driver.registered),
-        rewritten=str(diff),
+        rewritten=str(diff) or captured.rewritten,
     )
     _refuse_fixed(model, seen, captured)
     return captured
@@ -156,11 +159,13 @@ class _Driver:
         seen: Observation,
         patch: bool,
         custom_patches: Sequence[Patch | type[Any]],
+        rewrite: bool,
     ) -> None:
         self.model = model
         self.seen = seen
         self.patch = patch
         self.custom_patches = custom_patches
+        self.rewrite = rewrite
         self.attempts: list[Attempt] = []
         self.errors: list[Exception] = []
         self.registered: tuple[str, ...] = ()
@@ -193,8 +198,17 @@ class _Driver:
         for strategy in _STRATEGIES:
             if strategy.as_seen and not small:
                 continue  # that is what was tried first
+            if strategy.checks and not self._stopped_by_checks():
+                continue
             if not strategy.patched or self.patch:
                 yield strategy
+
+    def _stopped_by_checks(self) -> bool:
+        """Whether values decided something, and checks are what may have asked for them."""
+        if self.rewrite or not any("data-dependent" in str(error) for error in self.errors):
+            return False
+        with rewritten(self.model, only_checks=True) as found:
+            return bool(found.diff)
 
     def _attempt(self, strategy: _Strategy) -> _Outcome:
         strategy = replace(strategy, patched=strategy.patched or self.patched, silenced=self.patch)
@@ -228,6 +242,7 @@ class _Driver:
             find_fixed(outcome.program, self.seen, outcome.events),
             patches=outcome.hit,
             changed=tuple(outcome.changed),
+            rewritten=outcome.rewritten,
         )
 
     def _captured_again(self, found: Captured) -> Captured:
@@ -268,8 +283,10 @@ def _try(
     outcome = _Outcome()
     names = accept_aliases(model, seen.normalized(seen.best)[1])
     window = bool(sliding_layers(names))
+    checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")
     with (
         _patches(strategy, custom_patches) as patching,
+        checks as diff,
         around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
         explicit_keywords(model, names),
         torch.no_grad(),
@@ -291,7 +308,7 @@ def _try(
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error
-    outcome.hit = patching.hit
+    outcome.hit, outcome.rewritten = patching.hit, str(diff)
     return outcome
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torchferry.capturer.recurrence import Recurrence, counts
 
@@ -43,16 +44,22 @@ class Rewriter:
 
     Attributes:
         function: it is changed in place.
+        only_checks: rewrite ``if ...: raise`` and ``assert`` wherever they stand, and no more.
         count: how many constructs were rewritten.
         refused: ``(line number, construct, reason)`` of those left as they are.
     """
 
     function: ast.FunctionDef
+    only_checks: bool = False
     count: int = 0
     refused: list[tuple[int, str, str]] = field(default_factory=list)
 
     def rewrite(self) -> None:
         """Change the function's body."""
+        if self.only_checks:
+            _Checks(self._check_of).visit(self.function)
+            ast.fix_missing_locations(self.function)
+            return
         arguments = (node for node in ast.walk(self.function.args) if isinstance(node, ast.arg))
         bound = {argument.arg for argument in arguments}
         self.function.body = self._block(self.function.body, bound)
@@ -64,11 +71,8 @@ class Rewriter:
         for number, statement in enumerate(body):
             rest = list(body[number + 1 :])
             match statement:
-                case ast.If(body=[ast.Raise()], orelse=[]):
-                    result += self._check(statement, statement.test, statement.body[0])
-                case ast.Assert(test=test):
-                    failed = ast.parse(f"raise AssertionError({_message(statement)})").body[0]
-                    result += self._check(statement, ast.UnaryOp(ast.Not(), test), failed)
+                case ast.If(body=[ast.Raise()], orelse=[]) | ast.Assert():
+                    result += self._check_of(statement)
                 case ast.If() if _returns(statement.body) and _returns(statement.orelse or rest):
                     return [*result, *self._returning(statement, statement.orelse or rest, bound)]
                 case ast.If():
@@ -98,8 +102,13 @@ class Rewriter:
                     ast.copy_location(node, statement)
         return made
 
-    def _check(self, statement: ast.stmt, test: ast.expr, failed: ast.stmt) -> list[ast.stmt]:
-        line = statement.lineno
+    def _check_of(self, statement: ast.If | ast.Assert) -> list[ast.stmt]:
+        line, test = statement.lineno, statement.test
+        if isinstance(statement, ast.If):
+            failed = statement.body[0]
+        else:
+            failed = ast.parse(f"raise AssertionError({_message(statement)})").body[0]
+            test = ast.UnaryOp(ast.Not(), test)
         return self._made(
             statement,
             f"def _fail_{line}():\n    {ast.unparse(failed)}\n"
@@ -179,6 +188,22 @@ class Rewriter:
     def _read_outside(self, statement: ast.stmt) -> set[str]:
         inside = {id(node) for node in ast.walk(statement)}
         return {name.id for name in _names(self.function, ast.Load) if id(name) not in inside}
+
+
+class _Checks(ast.NodeTransformer):
+    """Replaces every check, in whatever it stands."""
+
+    def __init__(self, check_of: Callable[[ast.If | ast.Assert], list[ast.stmt]]) -> None:
+        self.check_of = check_of
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        if len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
+            return [*self.check_of(node), *node.orelse]
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        return self.check_of(node)
 
 
 def _function(

@@ -21,6 +21,8 @@ _ALIASES = (("past_key_values", "cache"),)
 
 # Ours does it without letting the cache grow past its window.
 _NOT_BORROWED = "transformers.cache_utils.DynamicSlidingWindowLayer"
+# Right for images of one size only; that it checks, and no ONNX model can.
+_NOT_BORROWED_FACTORIES = ("_patch_chunked_vision_attention",)
 
 
 def accept_aliases(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def _borrowed() -> tuple[Patch, ...]:
             probe=_has_kernels if name == "is_kernels_available" else None,
         )
         for owner, name, factory in rows
-        if owner != _NOT_BORROWED
+        if owner != _NOT_BORROWED and factory.__name__ not in _NOT_BORROWED_FACTORIES
     )
 
 

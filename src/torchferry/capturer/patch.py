@@ -76,6 +76,8 @@ class Attribute:
 class Kernel:
     """The Python decomposition of an ATen operator, which also computes its fake results.
 
+    An operator without one has that of C++; while another is there, no call reaches it.
+
     Attributes:
         op: the overload; its graph node stays what it is.
     """
@@ -86,17 +88,19 @@ class Kernel:
 
     def read(self) -> Function:
         """See `Place`."""
-        found: Function = self.op.py_kernels[DispatchKey.CompositeImplicitAutograd]
+        found: Function = self.op.py_kernels.get(self._KEYS[0], self.op)
         return found
 
     def write(self, function: Function) -> Callable[[], None]:
         """See `Place`."""
         kernels = self.op.py_kernels
         old = {key: kernels[key] for key in self._KEYS if key in kernels}
-        kernels.update(dict.fromkeys(old, function))
+        kernels.update(dict.fromkeys(old or self._KEYS[:1], function))
         self.op._dispatch_cache.clear()
 
         def undo() -> None:
+            for key in () if old else self._KEYS[:1]:
+                del kernels[key]
             kernels.update(old)
             self.op._dispatch_cache.clear()
 

@@ -41,7 +41,7 @@ class Rewriting:
 
 @contextmanager
 def rewritten(
-    model: torch.nn.Module, methods: Sequence[str] = ("forward",)
+    model: torch.nn.Module, methods: Sequence[str] = ("forward",), *, only_checks: bool = False
 ) -> Iterator[Rewriting]:
     """Rewrite ifs, loops and checks in a model's methods, while the block runs.
 
@@ -57,6 +57,7 @@ def rewritten(
     Args:
         model: any module.
         methods: names of the methods of it and of its submodules.
+        only_checks: rewrite ``if ...: raise`` and ``assert``, wherever they stand, and no more.
 
     Yields:
         what was rewritten.
@@ -75,7 +76,7 @@ def rewritten(
             for name in methods:
                 function = vars(cls).get(name)
                 if isinstance(function, types.FunctionType) and not _is_torch(cls):
-                    new = _rewritten(function, rewriting)
+                    new = _rewritten(function, rewriting, only_checks)
                     if new is not None:
                         stack.callback(Attribute(cls, name).write(new))
         for line in rewriting.refused:
@@ -87,7 +88,9 @@ def _is_torch(cls: type[Any]) -> bool:
     return cls.__module__.partition(".")[0] == "torch"
 
 
-def _rewritten(function: types.FunctionType, rewriting: Rewriting) -> Callable[..., Any] | None:
+def _rewritten(
+    function: types.FunctionType, rewriting: Rewriting, only_checks: bool
+) -> Callable[..., Any] | None:
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -99,7 +102,7 @@ def _rewritten(function: types.FunctionType, rewriting: Rewriting) -> Callable[.
     ast.increment_lineno(tree, first - 1)
     definition.decorator_list = []
     before = ast.unparse(definition)
-    rewriter = Rewriter(definition)
+    rewriter = Rewriter(definition, only_checks)
     rewriter.rewrite()
     place = function.__code__.co_filename
     rewriting.refused += [f"{place}:{at}: {code}: {why}" for at, code, why in rewriter.refused]

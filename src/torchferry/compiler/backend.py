@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from torchferry.compiler import aot
-from torchferry.compiler.compiled import CompiledGraph
+from torchferry.compiler import cache as disk
+from torchferry.compiler.cached import CachedGraph, entry_key
+from torchferry.compiler.key import graph_key, static_positions
 from torchferry.compiler.record import Settings
-from torchferry.converter.convert import check_opset
+from torchferry.compiler.session import TensorSession
+from torchferry.compiler.weights import FrozenWeights
 from torchferry.errors import UsageError
 from torchferry.optimizer.options import OptimizationOptions
+
+# What translates a graph is imported where a graph is: one from the cache needs none of it.
+if TYPE_CHECKING:
+    from torchferry.compiler.compiled import CompiledGraph, Keep
+    from torchferry.compiler.graph import Translated
 
 __all__ = ["onnx_custom_backend"]
 
@@ -35,6 +43,7 @@ def onnx_custom_backend(
     dump_prefix: str | None = None,
     providers: Sequence[str] | None = None,
     keep_values: bool = False,
+    cache: bool = True,
     verbose: int = 0,
 ) -> Callable[..., Any]:
     """Compile a graph of ``torch.compile`` for onnxruntime.
@@ -55,6 +64,8 @@ def onnx_custom_backend(
         dump_prefix: write ``PREFIX_0.onnx`` and so on, and the FX graphs in ``PREFIX_0.txt``.
         providers: onnxruntime's execution providers; by the tensors' device when ``None``.
         keep_values: keep copies of what each call is given and returns in the storage.
+        cache: keep optimized graphs of fixed sizes on disk, see `read_config`, for processes that
+            compile the same; not when a storage or a dump is asked for.
         verbose: 1 logs every graph.
 
     Returns:
@@ -65,7 +76,7 @@ def onnx_custom_backend(
     """
     own = {"target_opset": target_opset, "optimize": optimize, "storage": storage,
            "dump_prefix": dump_prefix, "providers": providers, "keep_values": keep_values,
-           "verbose": verbose}  # fmt: skip
+           "cache": cache, "verbose": verbose}  # fmt: skip
     return _compile(graph_module, args, _settings(own, options))
 
 
@@ -74,7 +85,7 @@ def _settings(
 ) -> Settings:
     """The settings of a call; those in a dictionary of options come first."""
     if isinstance(options, Mapping):
-        rewrites = {field.name for field in fields(OptimizationOptions)} - own.keys()
+        rewrites = {field.name for field in dataclasses.fields(OptimizationOptions)} - own.keys()
         unknown = sorted(options.keys() - own.keys() - rewrites)
         if unknown:
             known = ", ".join(sorted(own.keys() | rewrites))
@@ -85,15 +96,52 @@ def _settings(
     optimize = own.pop("optimize")
     patterns = f"default+onnxruntime{'' if opset is None else '-RaiseOpset'}"
     return Settings(
-        opset=check_opset(_OPSET if opset is None else opset),
+        opset=_OPSET if opset is None else _checked(opset),
         options=(options or OptimizationOptions(patterns)) if optimize else None,
         **own,
     )
 
 
+def _checked(opset: int) -> int:
+    from torchferry.converter.convert import check_opset
+
+    return check_opset(opset)
+
+
 def _compile(
     module: fx.GraphModule, args: Sequence[Any], settings: Settings
 ) -> Callable[..., Any]:
+    key, frozen = _key(module, args, settings), static_positions(args)
+    if key is not None:
+        found = CachedGraph(key, frozen, settings, _later(module, settings))
+        if found.load(args) is not None:
+            return found
+    return _compile_now(module, args, settings, key)
+
+
+def _key(module: fx.GraphModule, args: Sequence[Any], settings: Settings) -> str | None:
+    """The graph's name in the cache; ``None`` when it is not to be looked for there."""
+    seen = settings.storage is not None or settings.dump_prefix or settings.keep_values
+    if not settings.cache or seen or settings.providers not in (None, ["CPUExecutionProvider"]):
+        return None
+    grad = torch.is_grad_enabled() and any(getattr(arg, "requires_grad", False) for arg in args)
+    context = torch._guards.TracingContext.try_get()
+    inside_aot = context is not None and context.fw_metadata is not None
+    return None if grad or inside_aot else graph_key(module, args, settings)
+
+
+def _later(module: fx.GraphModule, settings: Settings) -> Callable[..., Any]:
+    """The graph, to be captured again and compiled when it is called, outside of dynamo."""
+    backend = functools.partial(_compile, settings=dataclasses.replace(settings, cache=False))
+    return torch.compile(module, backend=backend, dynamic=False)
+
+
+def _compile_now(
+    module: fx.GraphModule, args: Sequence[Any], settings: Settings, key: str | None
+) -> Callable[..., Any]:
+    from torchferry.compiler import aot
+    from torchferry.compiler.compiled import CompiledGraph
+
     if aot.inside_aot():
         return CompiledGraph(module, (), settings).boxed
     plain: list[CompiledGraph] = []
@@ -114,4 +162,19 @@ def _compile(
     except (RuntimeError, TypeError, AssertionError) as error:
         _log.warning("a graph runs in eager, AOTAutograd cannot trace it: %s", error)
         return module.forward
+    if key is not None and plain:
+        plain[0].keep = _keep(key, static_positions(args))
     return plain[0].unboxed if plain else run
+
+
+def _keep(key: str, frozen: Sequence[int]) -> Keep:
+    """What puts the sessions of a graph into the cache."""
+
+    def keep(made: Translated, session: TensorSession, weights: FrozenWeights) -> None:
+        if list(weights.tensors) != list(frozen):
+            return  # weights that are no longer frozen
+        name = entry_key(key, list(weights.tensors.values()))
+        if name is not None:
+            disk.store(name, session.proto, made, weights.tensors)
+
+    return keep

@@ -13,6 +13,7 @@ from torch import fx
 
 from torchferry.compiler.graph import Translated, translate
 from torchferry.compiler.partition import Refused, obstacles, partition, tell
+from torchferry.compiler.program import Program
 from torchferry.compiler.record import Settings, record
 from torchferry.compiler.session import TensorSession, providers_for
 from torchferry.compiler.weights import FrozenWeights, can_freeze
@@ -20,7 +21,7 @@ from torchferry.errors import ConversionError, FerryError, RunError
 from torchferry.optimizer import widen
 from torchferry.runner import nodes_without_kernel
 
-__all__ = ["CompiledGraph", "Program"]
+__all__ = ["CompiledGraph", "Keep"]
 
 _log = logging.getLogger("torchferry")
 
@@ -32,57 +33,7 @@ _FAILURES = (FerryError, RuntimeError, ValueError, TypeError, LookupError, Attri
              AssertionError)  # fmt: skip
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
-
-class Program:
-    """A session, and how the arguments and results of a graph meet its inputs and outputs.
-
-    Attributes:
-        weights: what was frozen into it.
-    """
-
-    def __init__(
-        self,
-        translated: Translated,
-        session: TensorSession,
-        weights: FrozenWeights,
-        instance: dict[str, Any] | None = None,
-    ) -> None:
-        self.weights = weights
-        self._session = session
-        self._feeds = [(feed.position, feed.size) for feed in translated.feeds]
-        self._results = translated.results
-        # Most graphs return their outputs as they are, in order.
-        outputs = [r.output for r in self._results if not r.number and r.axes is None]
-        self._plain = outputs == list(range(len(self._results)))
-        self._instance = instance
-
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Run the graph.
-
-        Raises:
-            RunError: onnxruntime failed.
-        """
-        tensors = [
-            torch.tensor([args[place]]) if size else args[place].contiguous()
-            for place, size in self._feeds
-        ]
-        found = self._session(tensors)
-        results = found if self._plain else [self._result(r, args, found) for r in self._results]
-        if self._instance is not None:
-            self._instance["inputs"].append([tensor.clone() for tensor in tensors])
-            self._instance["outputs"].append([tensor.clone() for tensor in found])
-        return results
-
-    @staticmethod
-    def _result(result: Any, args: Sequence[Any], found: Sequence[torch.Tensor]) -> Any:
-        if result.argument is not None:
-            return args[result.argument]
-        if result.output is None:
-            return result.constant
-        tensor = found[result.output]
-        if result.number:
-            return tensor.item()
-        return tensor if result.axes is None else tensor.permute(result.axes)
+Keep = Callable[[Translated, TensorSession, FrozenWeights], None]
 
 
 class CompiledGraph:
@@ -90,6 +41,9 @@ class CompiledGraph:
 
     The session is made at the first call, when the weights are known. When it cannot be made, the
     operators that are to blame run in PyTorch, and what stands between them on onnxruntime.
+
+    Attributes:
+        keep: is called with every session that runs the whole graph, if it is set.
     """
 
     def __init__(self, module: fx.GraphModule, frozen: Sequence[int], settings: Settings) -> None:
@@ -107,6 +61,7 @@ class CompiledGraph:
         self._last: Program | None = None
         self._changes = 0
         self._told = False
+        self.keep: Keep | None = None
         self._instead: Callable[[Sequence[Any]], Any] | None = None
         refused = obstacles(module)
         if refused:
@@ -194,7 +149,10 @@ class CompiledGraph:
         _log.log(level, "a graph of %d nodes became %d", len(self._module.graph.nodes),
                  len(model.graph))  # fmt: skip
         instance = record(settings, self._module, translated, session)
-        return Program(translated, session, weights, instance if settings.keep_values else None)
+        if self.keep is not None:
+            self.keep(translated, session, weights)
+        kept = instance if settings.keep_values else None
+        return Program(translated.feeds, translated.results, session, weights, kept)
 
     # Where onnxruntime cannot ------------------------------------------------------------------
 

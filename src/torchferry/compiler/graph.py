@@ -12,52 +12,19 @@ import torch
 from onnx_ir.passes.common import NameFixPass, RemoveUnusedNodesPass
 from torch import fx
 
+from torchferry.compiler.program import Feed, Result
 from torchferry.converter.block import Block
 from torchferry.converter.driver import Scope
 from torchferry.converter.size import Sizes, expression
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError
 
-__all__ = ["Feed", "Result", "Translated", "memory_axes", "translate"]
+__all__ = ["Translated", "memory_axes", "translate"]
 
 _IR_LEAST = 10
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # What these return is the tensor they are given.
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}
-
-
-@dataclass(frozen=True)
-class Feed:
-    """An input of the ONNX graph.
-
-    Attributes:
-        name: in the ONNX graph.
-        position: which argument of the compiled graph it is.
-        size: it is a Python int, given as int64 of shape [1].
-    """
-
-    name: str
-    position: int
-    size: bool = False
-
-
-@dataclass(frozen=True)
-class Result:
-    """Where a result of the compiled graph comes from.
-
-    Attributes:
-        output: number of the ONNX output, or ``None``.
-        argument: number of the argument that is returned as it is, or ``None``.
-        constant: what is returned when it is neither.
-        number: the output has one element and is returned as a Python number.
-        axes: the output is permuted so, which gives it the strides it has in PyTorch.
-    """
-
-    output: int | None = None
-    argument: int | None = None
-    constant: Any = None
-    number: bool = False
-    axes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

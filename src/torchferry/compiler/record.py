@@ -6,15 +6,17 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 from torch import fx
 
-from torchferry.compiler.graph import Translated
 from torchferry.compiler.session import TensorSession
 from torchferry.graph import io
 from torchferry.optimizer.options import OptimizationOptions
+
+if TYPE_CHECKING:  # translating takes a converter, and a graph from the cache needs none
+    from torchferry.compiler.graph import Translated
 
 __all__ = ["Settings", "record"]
 
@@ -33,6 +35,7 @@ class Settings:
         dump_prefix: how the names of dumped files begin.
         keep_values: keep the inputs and outputs of every call in the storage.
         verbose: 1 logs every graph.
+        cache: keep sessions on disk for other processes, where nothing above asks to see them.
     """
 
     opset: int
@@ -42,6 +45,7 @@ class Settings:
     dump_prefix: str | None = None
     keep_values: bool = False
     verbose: int = 0
+    cache: bool = True
 
 
 def record(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch._C import _from_dlpack, _to_dlpack
 
 from torchferry.errors import RunError
+from torchferry.optimizer import kernel_library
 
 __all__ = ["TensorSession", "providers_for"]
 
@@ -43,28 +44,34 @@ class TensorSession:
         outputs: names of its outputs.
     """
 
-    def __init__(self, model: ir.Model, providers: Sequence[str], device: torch.device) -> None:
+    def __init__(
+        self,
+        model: ir.Model | onnx.ModelProto,
+        providers: Sequence[str],
+        device: torch.device,
+        weights: Mapping[str, Any] | None = None,
+    ) -> None:
         """Load a model.
 
         Args:
-            model: its weights may be torch tensors, on any device.
+            model: its weights may be torch tensors, on any device; or another session's `proto`.
             providers: onnxruntime's execution providers.
             device: where outputs are wanted.
+            weights: for a `proto`, the tensors that are only named in it.
 
         Raises:
             RunError: onnxruntime refuses the model.
         """
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = _QUIET
-        options.intra_op_num_threads = torch.get_num_threads()
-        names, values = [], []
-        large = [v for v in model.graph.initializers.values() if _is_large(v)]
-        for value in large:
-            names.append(value.name)
-            values.append(_ort_value(value.const_value))
-        if names:
-            options.add_external_initializers(names, values)
-        self.proto = _proto_without(model, large)
+        options = _options(model)
+        if isinstance(model, ir.Model):
+            large = [v for v in model.graph.initializers.values() if _is_large(v)]
+            self.proto = _proto_without(model, large)
+            weights = {value.name or "": value.const_value for value in large}
+        else:
+            self.proto = model
+        if weights:
+            values = [_ort_value(tensor) for tensor in weights.values()]
+            options.add_external_initializers(list(weights), values)
         try:
             self.session = onnxruntime.InferenceSession(
                 self.proto.SerializeToString(),
@@ -131,6 +138,22 @@ class TensorSession:
         return found
 
 
+def _options(model: ir.Model | onnx.ModelProto) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = torch.get_num_threads()
+    library = kernel_library(model)
+    if library is None:
+        return options
+    try:
+        options.register_custom_ops_library(str(library))
+    except _ERRORS as error:
+        raise RunError(
+            f"onnxruntime cannot load the kernels {library}: {_short(error)}"
+        ) from error
+    return options
+
+
 def providers_for(device: torch.device, wanted: Sequence[str] | None = None) -> list[str]:
     """The execution providers for tensors of a device.
 
@@ -153,7 +176,7 @@ def _is_large(value: ir.Value) -> bool:
 
 
 def _ort_value(tensor: Any) -> onnxruntime.OrtValue:
-    raw = getattr(tensor, "raw", None)
+    raw = getattr(tensor, "raw", tensor)
     if isinstance(raw, torch.Tensor):
         plain = raw.detach().cpu().contiguous()
         return onnxruntime.OrtValue(_STATE.OrtValue.from_dlpack(_to_dlpack(plain)))

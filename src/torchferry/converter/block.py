@@ -60,6 +60,7 @@ class Block:
     Attributes:
         opset: the ONNX opset that is written.
         nodes: what was added, in order.
+        results: how many values the operator returns that is being written.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Block:
     ) -> None:
         self.opset = opset
         self.nodes: list[ir.Node] = []
+        self.results = 1
         self.outer = outer
         self.constants = constants or Constants()
         self.domains: dict[str, int] = outer.domains if outer else {"": opset}
@@ -138,7 +140,10 @@ class Block:
         return self.constants.of(np.asarray(value).astype(element.numpy()), element)
 
     def cast(self, x: Any, dtype: ir.DataType | torch.dtype | ir.Value) -> ir.Value:
-        """``x`` in another dtype; ``x`` itself when it has it already."""
+        """``x`` in another dtype; ``x`` itself when it has it already.
+
+        Complex numbers stay complex, with parts of that dtype.
+        """
         wanted = _element_type(dtype)
         if wanted is None:
             raise ValueError("the dtype to cast to is not known")
@@ -146,10 +151,13 @@ class Block:
             return self.constant(x, wanted)
         if x.dtype == wanted:
             return x
-        number = _number_of(x)
+        pairs = bool(x.meta.get("complex"))
+        number = None if pairs else _number_of(x)  # a constant is one value for all who need it
         if number is not None:
             return self.constant(number, wanted)
         cast: ir.Value = self.Cast(x, to=wanted.value)
+        if pairs:
+            cast.meta["complex"] = True
         return cast
 
     # Sizes -------------------------------------------------------------------------------------

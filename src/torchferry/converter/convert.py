@@ -58,7 +58,8 @@ def convert(
         UsageError: the opset is out of range, there is no program, or no module of a class.
         MissingLowering: operators have no ONNX form; all of them are named.
         ConversionError: an operator cannot be written with what it is given, or the program
-            writes to its inputs or buffers, which an ONNX graph cannot do.
+            writes to its inputs or buffers, which an ONNX graph cannot do, or returns nothing
+            that it computes.
     """
     opset = check_opset(opset, OPSETS)
     program = getattr(program, "program", program)  # of a Captured

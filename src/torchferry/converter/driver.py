@@ -47,6 +47,7 @@ def handled(target: Any) -> bool:
         target in _SILENT
         or target is aten.detach_.default
         or target is operator.getitem
+        or target is round
         or getattr(target, "__module__", None)
         in ("_operator", "math", "torch.fx.experimental.sym_node")
         or getattr(target, "__name__", "").startswith("sym_")
@@ -139,6 +140,7 @@ class Scope:
         target = functional_form(node.target) or node.target
         lowering = find_lowering(target, complex=complex_numbers)
         example = node.meta.get("val")
+        self.block.results = len(example) if isinstance(example, (list, tuple)) else 1
         try:
             if lowering is not None:
                 args, kwargs = self._arguments(node, lowering)
@@ -219,6 +221,7 @@ class Scope:
             value = b.cast(value, dtype)
         if value.producer() is None or value.meta.get("finished"):
             # an input, a weight, or another node's result under one more name
+            _check_shape(value, self._axes(example), example.shape)
             return value
         value.name = node.name + suffix
         self._describe(value, example)
@@ -226,15 +229,19 @@ class Scope:
 
     def _describe(self, value: ir.Value, example: torch.Tensor) -> None:
         value.type = ir.TensorType(onnx_dtype(_real_dtype(example.dtype)))
-        shape: list[int | str] = [self._sizes.axis(size) for size in example.shape]
+        shape = self._axes(example)
+        _check_shape(value, shape, example.shape)
         if example.dtype.is_complex:
-            shape.append(2)
             value.meta["complex"] = True
-        _check_shape(value, shape)
         value.shape = ir.Shape(shape)
         value.meta["finished"] = True
         value.meta["example"] = example  # as torch knows it: strides, too
         self._sizes.bind(value, example.shape)
+
+    def _axes(self, example: torch.Tensor) -> list[int | str]:
+        """The shape of a tensor in ONNX; complex numbers are a last axis of two."""
+        pair = [2] if example.dtype.is_complex else []
+        return [*map(self._sizes.axis, example.shape), *pair]
 
     def _attribute(self, node: fx.Node) -> Any:
         found: Any = self._root if self._root is not None else node.graph.owning_module
@@ -297,17 +304,27 @@ def _brief(node: fx.Node) -> str:
     return type(example).__name__
 
 
-def _check_shape(value: ir.Value, shape: Sequence[int | str]) -> None:
-    """What the lowering is known to have made must fit what torch.export says it makes."""
+def _check_shape(value: ir.Value, shape: Sequence[int | str], sizes: Sequence[Any]) -> None:
+    """What the lowering is known to have made must fit what torch.export says it makes.
+
+    A symbolic size is taken as that of the export: what is 1 there and nowhere else may be it.
+    """
     if value.shape is None:
         return
     made = list(value.shape)
     fits = len(made) == len(shape) and all(
-        not isinstance(a, int) or not isinstance(b, int) or a == b
-        for a, b in zip(made, shape, strict=True)
+        not isinstance(a, int) or _seen(size) in (a, None)
+        for a, size in zip(made, [*sizes, *shape[len(sizes) :]], strict=True)
     )
     if not fits:
         raise ValueError(f"its shape would be {value.shape}, and torch has {list(shape)}")
+
+
+def _seen(size: Any) -> Any:
+    """The size of the export; ``None`` where that is not known."""
+    if isinstance(size, torch.SymInt):
+        return size.node.hint if size.node.has_hint() else None
+    return size
 
 
 def _is_complex(node: fx.Node) -> bool:

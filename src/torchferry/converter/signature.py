@@ -40,10 +40,10 @@ def read_signature(
         ConversionError: two inputs would get the same name, or the outputs are nested in a class
             that cannot be put together again.
     """
-    inputs = [
-        Slot(input_name(named_path(program, path)), path) for path, _ in program_inputs(program)
-    ]
+    given = list(program_inputs(program))
+    inputs = [Slot(input_name(named_path(program, path)), path) for path, _ in given]
     names = [slot.name for slot in inputs]
+    doubled = [n for n, (_, node) in zip(names, given, strict=True) if _complex(node.meta["val"])]
     for name in names:
         if names.count(name) > 1:
             raise ConversionError(f"two inputs would both be called {name}: rename one argument")
@@ -54,7 +54,7 @@ def read_signature(
         for path, leaf in leaves_of(args, kwargs).items()
         if isinstance(leaf, (bool, int, float, str)) and path not in places
     }
-    structure, leaves, numbers = _outputs(program, set(names))
+    structure, leaves, numbers, returned = _outputs(program, set(names))
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
     known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
     required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
@@ -63,8 +63,9 @@ def read_signature(
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
     tests = tuple((condition.test, condition.sizes) for condition in conditions)
     return Signature(
-        parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests
-    )
+        parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
+        (*doubled, *returned),
+    )  # fmt: skip
 
 
 def write_signature(model: ir.Model, signature: Signature) -> None:
@@ -97,8 +98,8 @@ def write_signature(model: ir.Model, signature: Signature) -> None:
 
 def _outputs(
     program: ExportedProgram, inputs: set[str]
-) -> tuple[Structure, tuple[Any, ...], tuple[str, ...]]:
-    """Nesting, leaves and names of the Python numbers among the outputs."""
+) -> tuple[Structure, tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+    """Nesting, leaves, and names of the Python numbers and of the complex tensors returned."""
     stand_ins = _StandIns(program)
     pairs, structure = flatten(stand_ins.nested)
     positions = [stand_ins.position(leaf) for _, leaf in pairs]
@@ -111,6 +112,7 @@ def _outputs(
         )
     leaves: list[Any] = []
     numbers: list[str] = []
+    doubled: list[str] = []
     taken = set(inputs)
     for (path, leaf), position in zip(pairs, positions, strict=True):
         if position is None:
@@ -123,7 +125,13 @@ def _outputs(
         leaves.append([name])
         if not isinstance(leaf, torch.Tensor):
             numbers.append(name)
-    return structure, tuple(leaves), tuple(numbers)
+        elif leaf.is_complex():
+            doubled.append(name)
+    return structure, tuple(leaves), tuple(numbers), tuple(doubled)
+
+
+def _complex(example: Any) -> bool:
+    return isinstance(example, torch.Tensor) and example.is_complex()
 
 
 def _constant(path: Path, leaf: Any) -> Constant:

@@ -10,6 +10,8 @@ import onnx_ir as ir
 import torch
 from torch import fx
 
+from torchferry.converter.shape import infer_shape
+
 if TYPE_CHECKING:
     from torchferry.converter.driver import Scope
 
@@ -46,7 +48,7 @@ def translate(scope: Scope, node: fx.Node) -> Any:
 
     function, message = _dispatching.dispatch(node, _registry())
     if function is None:
-        raise ValueError(f"there is no lowering for it, and onnxscript's do not fit: {message}")
+        raise ValueError(_reason(node, message))
     opset = onnxscript.values.Opset("", min(scope.block.opset, _NEWEST))
     recorder = _building.OpRecorder(opset, {})
     stand_ins = _StandIns(opset)
@@ -62,6 +64,7 @@ def translate(scope: Scope, node: fx.Node) -> Any:
         for index, value in enumerate(made.inputs):
             made.replace_input_with(index, stand_ins.original(value))
         made.version = None
+        infer_shape(made)  # for the driver to compare with what torch.export found
     scope.block.nodes.extend(recorder.nodes)
     results = result if isinstance(result, (list, tuple)) else [result]
     originals = [stand_ins.original(value) for value in results]
@@ -70,6 +73,16 @@ def translate(scope: Scope, node: fx.Node) -> Any:
         sequence = originals[0]  # ONNX's own kind of list
         return [scope.block.SequenceAt(sequence, index) for index in range(len(example))]
     return originals if isinstance(result, (list, tuple)) else originals[0]
+
+
+def _reason(node: fx.Node, message: str) -> str:
+    tensors = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
+    if any(isinstance(t, torch.Tensor) and t.is_complex() for t in tensors):
+        return (
+            "there is no lowering for complex numbers: compute with the parts that "
+            "torch.view_as_real gives, or write one with @torchferry.lowers(..., complex=True)"
+        )
+    return f"there is no lowering for it, and onnxscript's do not fit: {message}"
 
 
 class _StandIns:

@@ -52,6 +52,7 @@ def translate(
         MissingLowering: operators that neither we nor onnxscript nor torch's decompositions know,
             all of them.
         LoweringFailed: one operator cannot be written with what it is given.
+        ConversionError: an input is no tensor, or nothing that is computed is returned.
     """
     program = prepared(program)
     _check_known(program)
@@ -65,6 +66,11 @@ def translate(
         for value, spec in zip(returned, specs, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, ConstantArgument)
     ]
+    if not outputs:
+        raise ConversionError(
+            "forward returns no tensor and no number that it computes, and an ONNX model has "
+            "to return something: return a tensor, for a constant torch.tensor(...)"
+        )
     graph = ir.Graph(
         inputs, outputs, nodes=block.nodes, opset_imports=dict(block.domains), name="main"
     )
@@ -149,7 +155,13 @@ def _register_initializers(model: ir.Model) -> None:
         for value in graph.outputs:
             if value.const_value is not None and value.producer() is None:
                 used.setdefault(value)
+    taken: set[str | None] = set()
     for value in used:
+        name, count = value.name, 0
+        while value.name in taken:  # two were made of one weight, or two graphs call theirs alike
+            count += 1
+            value.name = f"{name}_{count}"
+        taken.add(value.name)
         model.graph.register_initializer(value)
 
 

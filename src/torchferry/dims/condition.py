@@ -95,10 +95,16 @@ class Condition:
 
     @cached_property
     def matters(self) -> bool:
-        """Whether it fails for sizes beyond 1, as far as `samples` show.
+        """Whether it fails for sizes beyond 1, as far as `samples` show, and is no test for 1.
 
-        ``torch.export`` decides for sizes above 1, and that has no consequence for most models.
+        ``torch.export`` asks of every size whether it is 1, since a 1 may be broadcast, and that
+        has no consequence for most models.
         """
+        match ast.parse(self.test, mode="eval").body:
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                numbers = {n.value for n in (left, right) if isinstance(n, ast.Constant)}
+                if 1 in numbers or (2 in numbers and isinstance(op, ast.Lt | ast.GtE)):
+                    return False
         return any(min(s.values(), default=0) > 1 and not self.holds(s) for s in self.samples())
 
     def __str__(self) -> str:

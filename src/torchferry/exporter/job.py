@@ -1,21 +1,16 @@
-"""One export of a sweep, in a process of its own: a crash or a hang is an outcome, too."""
+"""One export of a sweep: what is asked, what came of it."""
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from torchferry.errors import CaptureError, FerryError, RunError
 
-__all__ = ["OUTCOMES", "Job", "Outcome", "Row", "perform", "run_job"]
+__all__ = ["OUTCOMES", "Job", "Outcome", "Row", "perform"]
 
 Outcome = Literal[
     "ok", "wrong", "specialised", "unverified", "refused", "runtime", "crash", "timeout", "memory"
@@ -25,8 +20,6 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 dimension became fixed. ``unverified``: too few sizes could be compared. ``refused``: an error that
 names the reason. ``runtime``: onnxruntime cannot load or run the model. The others are ends of the
 process: by a signal, after the time allowed, at the limit of memory."""
-
-_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,7 @@ class Row:
         outcome: see `OUTCOMES`.
         reason: the first problem or error, in one line; empty when all is well.
         seconds: wall time of the process.
-        cpu_seconds: CPU time of the process.
+        cpu_seconds: CPU time of the process, which begins with the libraries loaded.
         peak_bytes: its largest resident memory.
         nodes: of the written model.
         sizes: sets of sizes that were compared.
@@ -86,33 +79,6 @@ class Row:
             KeyError: it is no such row.
         """
         return Row(**{**values, "job": Job(**values["job"])})
-
-
-def run_job(job: Job, timeout: float = _SECONDS, memory: int | None = None) -> Row:
-    """Do a job in a new process.
-
-    Args:
-        job: what to do.
-        timeout: seconds until the process is ended.
-        memory: bytes of data it may allocate; no limit when ``None``.
-    """
-    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
-        file = Path(folder) / "row.json"  # what a model prints as it runs is not the row
-        command = [sys.executable, "-m", "torchferry.exporter.job", json.dumps(asdict(job))]
-        command += [str(file), str(memory or 0)]
-        start = time.monotonic()
-        try:
-            done = subprocess.run(  # noqa: S603  (our own interpreter and module)
-                command, capture_output=True, text=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return Row(job, "timeout", f"not done after {timeout:g} s", seconds=timeout)
-        seconds = time.monotonic() - start
-        if file.exists():
-            return replace(Row.of(json.loads(file.read_text("utf-8"))), seconds=seconds)
-    last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1][:300]
-    outcome: Outcome = "memory" if "MemoryError" in last or "bad_alloc" in last else "crash"
-    return Row(job, outcome, f"the process ended with {done.returncode}: {last}", seconds)
 
 
 def perform(job: Job) -> Row:
@@ -181,17 +147,3 @@ def _spent(row: Row) -> Row:
     used = resource.getrusage(resource.RUSAGE_SELF)
     peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # bytes there, KiB on Linux
     return replace(row, cpu_seconds=used.ru_utime + used.ru_stime, peak_bytes=peak)
-
-
-def _main(job: str, file: str, memory: str) -> None:
-    if limit := int(memory):
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    import torch
-
-    torch.set_num_threads(1)  # as many jobs as processors run beside each other
-    row = perform(Job(**json.loads(job)))
-    Path(file).write_text(json.dumps(row.to_dict()), "utf-8")
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torchferry.errors import UsageError
-from torchferry.exporter.job import OUTCOMES, Job, Outcome, Row, run_job
+from torchferry.exporter.host import close_hosts, run_job
+from torchferry.exporter.job import OUTCOMES, Job, Outcome, Row
 from torchferry.exporter.steps import bytes_text
 from torchferry.report.model import Cell, Report, Section, Table, Tone
 
-__all__ = ["expand", "sweep", "sweep_report"]
+__all__ = ["expand", "read_rows", "sweep", "sweep_report"]
 
 _TONES: dict[Outcome, Tone] = {"ok": "good", "refused": "warn", "unverified": "warn"}
 _SAID: dict[str, str] = {"to_onnx": "torchferry", "onnx_dynamo": "torch.onnx"}
@@ -29,7 +30,7 @@ def expand(model: str) -> list[str]:
 
     name = model.removeprefix("zoo:")
     if model == "zoo:*":
-        families = [*catalogue.names(), *catalogue.families()]
+        families = dict.fromkeys([*catalogue.names(), *catalogue.families()])
         return [variant for family in families for variant in expand(f"zoo:{family}")]
     if name != model and name in catalogue.families():
         return [f"zoo:{variant}" for variant in catalogue.variants(name)]
@@ -66,7 +67,7 @@ def sweep(
     Raises:
         UsageError: the file is no such file, or Dask is missing or does not answer.
     """
-    known = {row.job: row for row in _read(file)}
+    known = {row.job: row for row in read_rows(file)}
     open_jobs = [job for job in dict.fromkeys(jobs) if job not in known]
     with _executor(workers, scheduler) as executor, file.open("a", encoding="utf-8") as stream:
         futures = [executor.submit(run_job, job, timeout, memory) for job in open_jobs]
@@ -88,8 +89,14 @@ def _finished(futures: list[Future[Row]]) -> Iterator[Row]:
             future.cancel()
 
 
-def _read(file: Path) -> Iterator[Row]:
-    """The rows that were written before; a line cut short by an interruption is done again."""
+def read_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, none when there is no such file.
+
+    A line cut short by an interruption, the last one, is left out, and done again by `sweep`.
+
+    Raises:
+        UsageError: the file has something else.
+    """
     if not file.exists():
         return
     lines = file.read_text("utf-8").splitlines()
@@ -108,8 +115,11 @@ def _read(file: Path) -> Iterator[Row]:
 def _executor(workers: int, scheduler: str | None) -> Iterator[Executor]:
     if scheduler is None:
         # Threads only wait here: the work is in processes of their own.
-        with ThreadPoolExecutor(workers) as executor:
-            yield executor
+        try:
+            with ThreadPoolExecutor(workers) as executor:
+                yield executor
+        finally:
+            close_hosts()
         return
     try:
         from distributed import Client

@@ -5,6 +5,7 @@ from torchferry.optimizer.entry import TARGETS, Target, optimize
 from torchferry.optimizer.options import OptimizationOptions
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Rule, require
+from torchferry.optimizer.rules.experimental import kernel_library, save_library
 from torchferry.optimizer.tally import Tally
 from torchferry.optimizer.widen import widen
 
@@ -17,7 +18,9 @@ __all__ = [
     "Tally",
     "Target",
     "Var",
+    "kernel_library",
     "optimize",
     "require",
+    "save_library",
     "widen",
 ]

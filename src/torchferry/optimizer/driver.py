@@ -114,11 +114,15 @@ class _Run:
             try:
                 self._check_interior(rule, match)
                 rule.checked(match.found)
-                new = replace(rule, match, self.place, self._opsets(node))
+                opsets, dump = self._opsets(node), self.tally.dump
+                before = dump.part(match.nodes, opsets) if dump is not None else None
+                new = replace(rule, match, self.place, opsets)
             except Declined as reason:
                 self.tally.decline(rule.name, str(reason), node, len(match.nodes))
                 declined = True
                 continue
+            if dump is not None and before is not None:
+                dump.write(rule.name, before, dump.part(new, opsets) if new else None)
             self._follow(match, new)
             self.tally.applied[rule.name] += 1
             if self.verify is not None:

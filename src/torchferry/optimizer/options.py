@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx_ir as ir
 
 from torchferry.errors import UsageError
+from torchferry.optimizer.applied import AppliedRewrites
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.plan import Stage, plan_of, run_plan
 from torchferry.optimizer.rule import Rule
@@ -33,14 +35,16 @@ class OptimizationOptions:
     Attributes:
         patterns: sets and rules, put together with ``+`` and ``-``. ``default`` keeps to standard
             operators, ``onnxruntime`` fuses into onnxruntime's own, ``experimental`` into kernels
-            of our making where there are any; ``default-Cast`` leaves one rule out. Or a list of
-            names and of `Rule` objects. ``None`` or ``""`` rewrites nothing.
+            of our making, see `fuse_element_wise`; ``default-Cast`` leaves one rule out. Or a list
+            of names and of `Rule` objects. ``None`` or ``""`` rewrites nothing.
         constant_folding: compute what depends on no input once; or a set of the operators that
             may be computed.
         processor: ``CPU``, ``CUDA`` or ``CPU,CUDA``: where the rewritten graph will run.
         verbose: 1 logs how many nodes there were and are, and what was applied.
         max_iter: how often the stages are run; -1 is until nothing changes.
         verifies: check the model after every rewrite and name the rule at fault.
+        dump_applied_patterns: a folder for every rewrite that is made, as small models of what was
+            found and of what took its place.
 
     Raises:
         UsageError: an unknown set, rule or processor, or a number of runs below -1.
@@ -52,6 +56,7 @@ class OptimizationOptions:
     verbose: int = 0
     max_iter: int = -1
     verifies: bool = False
+    dump_applied_patterns: str | Path | None = None
 
     def __post_init__(self) -> None:
         unknown = [p for p in self.processor.split(",") if p.strip().upper() not in _PROCESSORS]
@@ -87,14 +92,13 @@ class OptimizationOptions:
         if not plan:
             return model
         if isinstance(self.patterns, str) and "+experimental" in self.patterns:
-            _log.warning(
-                "patterns %r: there is no fused element-wise kernel yet, so the graph is what "
-                "it is without 'experimental'",
-                self.patterns,
-            )
+            _tell_if_left_out(self.processor)
         _separate_weights(model)
         before = sum(1 for _ in all_nodes(model))
         verify = verifier(model) if self.verifies else None
+        tally = tally or Tally()
+        if self.dump_applied_patterns is not None:
+            tally.dump = AppliedRewrites(Path(self.dump_applied_patterns))
         tally = run_plan(model, plan, tally, verify=verify, max_iter=self.max_iter)
         level = logging.INFO if self.verbose else logging.DEBUG
         after = sum(1 for _ in all_nodes(model))
@@ -102,6 +106,11 @@ class OptimizationOptions:
         for rule, times in tally.applied.most_common():
             _log.log(level, "%s: %d", rule, times)
         return model
+
+
+def _tell_if_left_out(processor: str) -> None:
+    if processor.strip().upper() != "CPU":
+        _log.warning("patterns 'experimental': the kernels are for the CPU, and are left out")
 
 
 def _separate_weights(model: ir.Model) -> None:

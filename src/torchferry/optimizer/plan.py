@@ -16,14 +16,27 @@ from torchferry.optimizer.driver import Verifier, apply_rules, remove_dead
 from torchferry.optimizer.equal import merge_equal
 from torchferry.optimizer.folding import ConstantSize, Fold
 from torchferry.optimizer.inference import infer_missing
+from torchferry.optimizer.known_sizes import name_sizes
 from torchferry.optimizer.lift import lift_constants
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Rule
-from torchferry.optimizer.rules import cast, identity, join, reshape, scalar, transpose
+from torchferry.optimizer.rules import (
+    cast,
+    gather,
+    identity,
+    join,
+    reshape,
+    scalar,
+    size,
+    transpose,
+)
+from torchferry.optimizer.rules.experimental import fuse_element_wise
 from torchferry.optimizer.rules.onnxruntime import (
     attention,
+    attention_form,
     gelu,
     norm,
+    residual,
     rotary,
     sequence,
     skip_norm,
@@ -46,6 +59,7 @@ class Stage:
         rules: in the order they are tried.
         act: is called with the model instead; returns how much it changed.
         once: it is not run again when a later stage changed something.
+        last: it is run once, when the other stages find nothing any longer.
         processors: where an action pays; rules say so themselves.
     """
 
@@ -54,6 +68,7 @@ class Stage:
     rules: tuple[Rule, ...] = ()
     act: Callable[[ir.Model], int] | None = None
     once: bool = False
+    last: bool = False
     processors: frozenset[str] = frozenset({"CPU", "CUDA"})
 
     @property
@@ -64,11 +79,12 @@ class Stage:
 
 CLEAN: tuple[Rule, ...] = (
     Fold(), ConstantSize(), *identity.RULES, *cast.RULES, *reshape.RULES, *transpose.RULES,
-    *join.RULES, *scalar.RULES,
+    *join.RULES, *scalar.RULES, *gather.RULES, *size.RULES,
 )  # fmt: skip
 
 FUSE: tuple[Rule, ...] = (
-    *sequence.RULES, *gelu.RULES, *norm.RULES, *rotary.RULES, *attention.RULES, *skip_norm.RULES,
+    *sequence.RULES, *gelu.RULES, *norm.RULES, *rotary.RULES, *attention.RULES,
+    *attention_form.RULES, *skip_norm.RULES, *residual.RULES,
 )  # fmt: skip
 
 STAGES: tuple[Stage, ...] = (
@@ -78,7 +94,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("RaiseOpset", "onnxruntime", act=raise_opset, once=True),
     Stage("fuse", "onnxruntime", FUSE),
     Stage("onnxscript", "onnxruntime", act=fuse, once=True, processors=frozenset({"CUDA"})),
-)
+    Stage("FuseElementwise", "experimental", act=fuse_element_wise, last=True,
+          processors=frozenset({"CPU"})),
+)  # fmt: skip
 """Every stage, in order. The stages are run again until none of them changes anything."""
 
 SETS = ("default", "onnxruntime", "experimental")
@@ -203,9 +221,25 @@ def run_plan(
     if not plan or max_iter == 0:
         return tally
     infer_missing(model, all_nodes(model))
+    name_sizes(all_nodes(model))
+    _settle(model, [stage for stage in plan if not stage.last], tally, verify, max_iter)
+    for stage in plan:
+        if stage.last:
+            _run_stage(model, stage, tally, verify)
+    remove_dead(model)
+    return tally
+
+
+def _settle(
+    model: ir.Model, plan: Sequence[Stage], tally: Tally, verify: Verifier | None, max_iter: int
+) -> None:
+    """Run stages again and again until nothing changes."""
     quiet = 0  # how many stages in a row changed nothing
     for turn in range(_ROUNDS if max_iter < 0 else max_iter):
-        for stage in plan if turn == 0 else [stage for stage in plan if not stage.once]:
+        stages = [stage for stage in plan if turn == 0 or not stage.once]
+        if not stages:
+            break
+        for stage in stages:
             quiet = 0 if _run_stage(model, stage, tally, verify) else quiet + 1
             if turn and quiet >= len(plan) - 1:
                 break
@@ -216,8 +250,6 @@ def run_plan(
         if max_iter < 0:
             (worst, times), *_ = tally.applied.most_common(1)
             raise RuleBroke(f"the rewrites never end; {worst}: {times} times", rule=worst)
-    remove_dead(model)
-    return tally
 
 
 def _run_stage(model: ir.Model, stage: Stage, tally: Tally, verify: Verifier | None) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from torchferry.optimizer.applied import AppliedRewrites
 from torchferry.optimizer.matcher import Miss
 
 __all__ = ["StageCount", "Tally"]
@@ -39,6 +40,7 @@ class Tally:
         declined: rule to reason to how often.
         misses: for `explain`, operator and reason to the nearest miss, deepest first.
         stages: what each stage did, in order.
+        dump: writes each rewrite that is made.
     """
 
     explain: str | None = None
@@ -46,6 +48,7 @@ class Tally:
     declined: dict[str, Counter[str]] = field(default_factory=dict)
     misses: list[Miss] = field(default_factory=list)
     stages: list[StageCount] = field(default_factory=list)
+    dump: AppliedRewrites | None = None
 
     def decline(self, rule: str, reason: str, node: ir.Node, matched: int) -> None:
         """Count that a rule found its pattern and left it."""

@@ -66,7 +66,7 @@ def make_feeds(
         if name is None:
             _check_constant(signature, known, leaf)
         else:
-            feeds[name] = _checked(name, leaf, infos[name])
+            feeds[name] = _checked(name, leaf, infos[name], name in signature.complex)
     _check_required(signature, given)
     for path, name in places.items():
         if name not in feeds:
@@ -75,9 +75,7 @@ def make_feeds(
                 got = string_type((args, kwargs), with_shape=True)
                 raise UsageError(f"no value for input {name}; got {got}")
             feeds[name] = _empty(name, feeds, infos)
-    sizes = _check_dimensions(feeds, infos)
-    for test, names in signature.conditions:
-        _check_condition(_condition(test, names), sizes)
+    _check_conditions(signature, _check_dimensions(feeds, infos))
     return feeds
 
 
@@ -130,7 +128,7 @@ def _constant_name(signature: Signature, key: str) -> str:
     return f"{named[0]}{dot}{rest}"
 
 
-def _checked(name: str, leaf: Any, info: InputInfo) -> torch.Tensor:
+def _checked(name: str, leaf: Any, info: InputInfo, pairs: bool = False) -> torch.Tensor:
     import torch
 
     dtype, shape = info
@@ -140,11 +138,8 @@ def _checked(name: str, leaf: Any, info: InputInfo) -> torch.Tensor:
         raise UsageError(
             f"input {name} is a {type(leaf).__name__}, but the model takes a tensor"
         ) from error
-    if tensor.is_complex() and not dtype.is_complex and shape and shape[-1] == 2:
-        raise UsageError(
-            f"input {name} is {tensor.dtype}, and ONNX has complex numbers as a last axis of two: "
-            "give torch.view_as_real(...) of it"
-        )
+    if pairs and tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype != dtype:
         raise UsageError(f"input {name} is {tensor.dtype}, but the model takes {dtype}")
     fits = tensor.ndim == len(shape) and all(
@@ -189,9 +184,15 @@ def _check_dimensions(
     return known
 
 
-def _check_condition(condition: Condition, known: Mapping[str, int]) -> None:
-    if not condition.names <= known.keys() or condition.holds(known):
-        return
+def _check_conditions(signature: Signature, known: Mapping[str, int]) -> None:
+    """Refuse sizes for which the program was not captured."""
+    for test, sizes in signature.conditions:
+        condition = _condition(test, sizes)
+        if condition.names <= known.keys() and not condition.holds(known):
+            _complain(condition, known)
+
+
+def _complain(condition: Condition, known: Mapping[str, int]) -> None:
     if not condition.matters:  # nearly always without consequence: a decoder's step of one token
         _warn(str(condition))
         return

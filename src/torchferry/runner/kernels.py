@@ -39,7 +39,11 @@ def nodes_without_kernel(model: ir.Model, dtype: ir.DataType) -> list[ir.Node]:
 
 
 def _lacks_kernel(node: ir.Node, model: ir.Model) -> bool:
-    """Whether onnxruntime says NOT_IMPLEMENTED to a model of this node alone."""
+    """Whether onnxruntime refuses a model of this node alone for its types.
+
+    It says NOT_IMPLEMENTED, or that the operator's definition has no such type (Conv before
+    opset 22 has no bfloat16).
+    """
     inputs = [
         None if value is None else ir.Value(name=f"in_{i}", type=value.type)
         for i, value in enumerate(node.inputs)
@@ -68,8 +72,9 @@ def _lacks_kernel(node: ir.Node, model: ir.Model) -> bool:
         onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except state.NotImplemented:
         return True
-    except (state.Fail, state.InvalidArgument, state.InvalidGraph, RuntimeError):
-        return False  # refused for another reason, which the whole model will tell better
+    except (state.Fail, state.InvalidArgument, state.InvalidGraph, RuntimeError) as error:
+        # Any other reason is one that the whole model will tell better.
+        return "Type Error: Type 'tensor(" in str(error)
     return False
 
 

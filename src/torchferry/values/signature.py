@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchferry.errors import UsageError
 from torchferry.values.flatten import (
@@ -19,6 +19,9 @@ from torchferry.values.flatten import (
     structure_to_json,
     unflatten,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["SIGNATURE_KEY", "Constant", "Signature", "Slot"]
 
@@ -55,6 +58,8 @@ class Signature:
         required: the constants that must be given in every call, as forward's defaults differ.
         conditions: what the program took for granted of sizes: the test and the sizes in it, as
             ``torchferry.dims.Condition`` has them.
+        complex: names of the inputs and outputs that are complex for the model, and in the graph
+            real, with a last axis of two.
     """
 
     parameters: tuple[str, ...]
@@ -65,6 +70,7 @@ class Signature:
     numbers: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     conditions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    complex: tuple[str, ...] = ()
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -78,6 +84,8 @@ class Signature:
             if not isinstance(leaf, list)
             else results[leaf[0]].item()
             if leaf[0] in self.numbers
+            else _joined(results[leaf[0]])
+            if leaf[0] in self.complex
             else results[leaf[0]]
             for leaf in self.leaves
         ]
@@ -95,6 +103,7 @@ class Signature:
                 "numbers": self.numbers,
                 "required": self.required,
                 "conditions": self.conditions,
+                "complex": self.complex,
             }
         )
 
@@ -120,12 +129,20 @@ class Signature:
                     (_strings([test])[0], tuple(_strings(sizes)))
                     for test, sizes in data.get("conditions", ())
                 ),
+                complex=_strings(data.get("complex", [])),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"the model's signature cannot be read ({type(error).__name__}: {error}); "
                 "it was not written by torchferry, or by a newer version: export it again"
             ) from error
+
+
+def _joined(pairs: torch.Tensor) -> torch.Tensor:
+    """A last axis of two as complex numbers, which they may be already."""
+    import torch
+
+    return pairs if pairs.is_complex() else torch.complex(*pairs.unbind(-1))
 
 
 def _strings(values: Any) -> tuple[str, ...]:

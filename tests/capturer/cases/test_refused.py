@@ -127,17 +127,32 @@ def tokens(batch: int, length: int, images: int) -> tuple[Tensor, Tensor]:
     return ids, torch.randn(images, 4)
 
 
-def test_a_check_is_refused_by_name_and_kept_when_rewritten(captured, line):
+def test_a_check_of_values_is_left_to_the_run(captured):
     sets = [tokens(2, 6, 5), tokens(1, 11, 4), tokens(3, 4, 2)]
-    model = ChecksTokens()
-    with pytest.raises(CaptureError, match="rewrite=True") as caught:
-        capture(model, Observation.from_inputs(model, [(one, {}) for one in sets]))
-    assert line("checks") in str(caught.value)
-    found = captured(model, sets, rewrite=True)
+    found = captured(ChecksTokens(), sets)
+    assert found.attempts[-1].strategy == "the same, checks of values left to the run"
     assert "-    if mask.sum() != images.size(0):" in found.rewritten
     ids, images = tokens(2, 6, 5)
     with pytest.raises(RuntimeError, match="assertion"):
         found.program.module(check_guards=False)(ids=ids, images=images[:4])
+
+
+class ChecksAndDecides(ChecksTokens):
+    def forward(self, ids: Tensor, images: Tensor | None = None) -> Tensor:
+        if images is not None:
+            assert ids.sum() > 0, "no tokens"
+            if ids.max() > 5:  # decides
+                ids = ids + 1
+        return ids
+
+
+def test_what_is_no_check_is_refused_all_the_same(line):
+    sets = [(tokens(*size), {}) for size in ((2, 6, 5), (1, 11, 4))]
+    model = ChecksAndDecides()
+    with pytest.raises(CaptureError, match="rewrite=True") as caught:
+        capture(model, Observation.from_inputs(model, sets))
+    assert line("decides") in str(caught.value)
+    assert "checks of values left to the run" in str(caught.value)
 
 
 def test_a_recurrence_is_fixed_and_named_and_dynamic_when_rewritten(captured):

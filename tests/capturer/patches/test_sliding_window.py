@@ -4,7 +4,12 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from torchferry.capturer.agreement import run_program
 from torchferry.capturer.patch import fingerprint
-from torchferry.capturer.patches.sliding_window import PATCHES, count_by_mask, sliding_layers
+from torchferry.capturer.patches.sliding_window import (
+    PATCHES,
+    count_by_mask,
+    sliding_layers,
+    window_length,
+)
 from torchferry.values import make_dynamic_cache, make_sliding_window_cache
 from torchferry.values.clone import clone
 
@@ -74,6 +79,21 @@ def test_who_counts_by_the_mask():
     plain = make_dynamic_cache([(torch.randn(2, 2, 3, 8),) * 2])
     assert not count_by_mask({**inputs, "cache": plain})
     assert sliding_layers({}) == []
+
+
+def test_what_a_window_holds_in_a_run():
+    for past, length in ((3, 4), (WINDOW - 1, 1), (12, 3)):
+        inputs = decode(2, past, length)
+        assert window_length(inputs) is None
+        longer = {**inputs, "attention_mask": torch.ones(2, 40, dtype=torch.int64)}
+        full = None if past >= WINDOW - 1 else WINDOW - 1
+        assert window_length(longer) == full
+        shorter = {**inputs, "attention_mask": torch.ones(2, length + 1, dtype=torch.int64)}
+        assert window_length(shorter) == 1
+        assert window_length({**inputs, "attention_mask": torch.ones(2, length - 1)}) == 0
+        assert window_length({**inputs, "attention_mask": None}) is None
+    plain = make_dynamic_cache([(torch.randn(2, 2, 3, 8),) * 2])
+    assert window_length({**decode(2, 9, 3), "cache": plain}) is None
 
 
 def test_upstream_is_what_the_patch_was_written_for():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_case import check, export
+from op_case import check, export, run
 
 from torchferry.converter.translate import translate
 from torchferry.errors import LoweringFailed
@@ -34,6 +34,7 @@ BOOLS = [(torch.tensor([True, False, True, False]), torch.tensor([True, True, Fa
 SPECIAL = [
     (torch.tensor([NAN, 1.0, -1.0, 0.0, -0.0, INF]), torch.tensor([2.0, INF, 0.0, 1, 1, 2]))
 ]
+ENDLESS = torch.tensor([NAN, INF, -0.0])
 THREE = [(randn(n, 3), randn(3), randn(n, 1).abs() + 1) for n in (2, 4, 1, 0)]
 
 CASES = [
@@ -82,6 +83,8 @@ CASES = [
     ),
     (aten.xlogy.Scalar_Self, lambda x: torch.xlogy(2, x), [(torch.tensor([1, 2, 3]),)]),
     (aten.hypot.default, torch.hypot, [*FLOATS, (torch.tensor([[1e30, 3, 0]]), torch.ones(3))]),
+    (aten.hypot.default, torch.hypot, [(torch.tensor([[INF, NAN, 0], [-INF, 3, NAN]]), ENDLESS)]),
+    (aten.hypot.default, torch.hypot, [(torch.tensor([3e200, 3e-200, 0.0]).double(),) * 2]),
     (aten.heaviside.default, torch.heaviside, SPECIAL),
     (aten.heaviside.default, torch.heaviside, INTS),
 ]
@@ -90,6 +93,29 @@ CASES = [
 @pytest.mark.parametrize(("target", "function", "inputs"), CASES)
 def test_matches_eager(target, function, inputs):
     check(function, *inputs, target=target)
+
+
+@pytest.mark.parametrize("divisor", [3, -2, 1, -1, 7])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_at_the_ends_of_their_range(dtype, divisor):
+    ends = torch.iinfo(dtype)
+    x = torch.tensor([ends.min, ends.min + 1, ends.max, ends.max - 1, 7, 0, -7]).to(dtype)
+    others = torch.tensor([divisor, ends.max, ends.min]).to(dtype).unsqueeze(1)
+
+    def function(x, y):
+        floors = x // divisor, x // y, torch.div(x, divisor, rounding_mode="floor")
+        if divisor == -1:  # PyTorch ends the process where it rounds towards zero
+            return floors
+        return *floors, torch.div(x, y, rounding_mode="trunc")
+
+    check(function, (x, others), (x[:1], others[:1]), (x[:0], others))
+
+
+def test_the_least_integer_over_minus_one_does_not_end_the_process():
+    program = export(lambda x, y: torch.div(x, y, rounding_mode="trunc"), INTS[0])
+    least = torch.full((2, 3), -(2**63))
+    (got,) = run(translate(program, 20), (least, torch.tensor([-1, -1, -1])))
+    assert torch.equal(got, least)
 
 
 def test_uneven_lerp_ends_exactly():

@@ -40,6 +40,8 @@ GROUPED = heads(2, 5, 7, 6, 2), heads(1, 3, 9, 6, 2)
 CASES = [
     (attention, PLAIN),
     (lambda *t: attention(*t, scale=0.3), PLAIN),
+    (lambda *t: attention(*t, scale=-0.5), PLAIN),
+    (lambda *t: attention(*t, scale=0.0), PLAIN),
     (lambda *t: attention(*t, is_causal=True), PLAIN),
     (lambda *t: attention(*t, is_causal=True), PLAIN[:1]),
     (attention, [(*PLAIN[0], seen(2, 1, 5, 7)), (*PLAIN[1], seen(1, 1, 3, 9))]),

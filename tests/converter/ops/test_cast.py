@@ -62,6 +62,35 @@ def test_bits_of_floats_are_refused():
         translate(program, 20)
 
 
+def over_a_fresh_value(x):
+    y = x.sin()
+    y.copy_(x[:1])
+    return y
+
+
+def over_a_product(x):  # which nobody reads before: nothing is traced again
+    y = x * 2
+    y.copy_(x.sum())
+    return y
+
+
+def over_rows(x):
+    y = x * 1
+    y[1:3].copy_(x[0])
+    return y
+
+
+def over_columns(x):
+    y = torch.zeros(x.shape[0], 5, dtype=torch.int32)
+    y[:, :3].copy_(x * 100.7)
+    return y
+
+
+@pytest.mark.parametrize("function", [over_a_fresh_value, over_a_product, over_rows, over_columns])
+def test_what_is_copied_takes_the_shape_and_dtype_of_what_it_is_written_over(function):
+    check(function, *[(torch.randn(n, 3),) for n in (4, 3, 7)])
+
+
 @pytest.mark.parametrize("x", [torch.tensor(3), torch.tensor([2])])
 def test_an_item_is_a_size(x):
     def function(x, y):

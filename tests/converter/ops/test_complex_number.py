@@ -21,6 +21,7 @@ PAIRS = [(made(n), made(n)) for n in (2, 4, 1)]
 BROADCAST = [(made(n), made(1)[0]) for n in (2, 1)]
 REAL = [(x, y.real.clone()) for x, y in PAIRS]
 DOUBLES = [(made(n, torch.complex128), made(n, torch.complex128)) for n in (2, 1)]
+MIXED = [(x, made(len(x), torch.complex128)) for x, _ in PAIRS]
 ODD = [
     (torch.complex(*torch.meshgrid(*[torch.tensor([0.0, -0.0, 2, -2])] * 2, indexing="ij")),) * 2
 ]
@@ -44,6 +45,10 @@ CASES = [
     *((lambda x, y, e=e: x**e, PAIRS) for e in (2, 0.5, -1, 3 + 1j)),
     (lambda x, y: x**y, PAIRS),
     (lambda x, y: 2**x, PAIRS),
+    *((lambda x, y, f=f: (f(x, y), f(y, x)), MIXED) for f in BINARY),
+    *((lambda x, y, f=f: (f(x, y.real), f(y.real[0], x)), MIXED) for f in BINARY),
+    (lambda x, y: (x == y, torch.where(y.real > 0, x, y), x**y), MIXED),
+    (lambda x, y: (torch.log1p(x), torch.log1p(y * 1e-6)), PAIRS),
     (lambda x, y: (x == y, x != x, x == 0, y != 1j), PAIRS),
     (lambda x, y: (torch.complex(y, y), torch.polar(y, y), torch.angle(y)), REAL),
     (lambda x, y: torch.view_as_complex(torch.view_as_real(x) * 2) * y, PAIRS),
@@ -82,6 +87,7 @@ def test_rotary_embedding_of_llama():
 
 def test_great_numbers_have_a_size():
     check(torch.abs, (torch.tensor([3e30 + 4e30j, 3e-30 + 4e-30j]),))
+    check(torch.abs, (torch.tensor([3e200 + 4e200j, 3e-200j], dtype=torch.complex128),))
 
 
 def test_what_is_not_converted_is_named():

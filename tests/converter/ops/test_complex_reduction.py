@@ -1,4 +1,4 @@
-"""Sums and means of complex tensors against eager."""
+"""Sums, means and products of complex tensors against eager."""
 
 import pytest
 import torch
@@ -19,6 +19,9 @@ CASES = [
     (aten.mean.default, lambda x: x.mean()),
     (aten.mean.dim, lambda x: x.mean(1)),
     (aten.mean.dim, lambda x: x.mean((0, -1), keepdim=True)),
+    (aten.prod.default, lambda x: x.prod()),
+    (aten.prod.dim_int, lambda x: x.prod(1)),
+    (aten.prod.dim_int, lambda x: x.prod(-1, keepdim=True, dtype=C128)),
     (aten.cumsum.default, lambda x: x.cumsum(-1)),
     (aten.cumsum.default, lambda x: x.cumsum(0, dtype=C128)),
 ]
@@ -29,15 +32,24 @@ def test_matches_eager(target, function):
     check(function, *SETS, target=target)
 
 
-@pytest.mark.parametrize("function", [torch.sum, torch.mean, lambda x: x.cumsum(0)])
+@pytest.mark.parametrize("function", [torch.sum, torch.mean, torch.prod, lambda x: x.cumsum(0)])
 def test_one_number(function):
     check(function, (r((), dtype=C64),))
 
 
 def test_nothing():
-    check(lambda x: (x.sum(1), x.mean(1)), (r(2, 0, dtype=C64),))
+    check(lambda x: (x.sum(1), x.mean(1), x.prod(1)), (r(2, 0, dtype=C64),))
 
 
-def test_other_dtypes_are_refused():
-    with pytest.raises(LoweringFailed, match=r"call torch\.complex before it"):
-        translate(export(lambda x: x.sum(dtype=C64), (r(3),)), 20)
+def test_real_numbers_are_added_as_complex_ones():
+    check(lambda x: (x.sum(dtype=C64), x.sum(0, dtype=C128)), (r(3, 2),), (r(1, 2),))
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_a_real_sum_of_complex_numbers_is_refused():
+    with pytest.raises(LoweringFailed, match=r"take \.real before it"):
+        translate(export(lambda x: x.sum(dtype=torch.float32), (r(3, dtype=C64),)), 20)
+
+
+def test_products_of_units_are_exact():
+    check(lambda x: x.prod(), (torch.tensor([-1 + 0j, 1j, -1j, 2]),), tolerance=1e-7)

@@ -18,6 +18,10 @@ CASES = [
     lambda x: torch.full((x.shape[0],), 1 + 2j), torch.zeros_like,
     torch.ones_like, lambda x: torch.ones_like(x.real, dtype=torch.complex64),
     lambda x: torch.ones_like(x, dtype=torch.float32),
+    lambda x: x.new_zeros(2, x.shape[0]), lambda x: x.new_ones(x.shape[0], dtype=torch.int64),
+    lambda x: x.new_full((2,), 1j), lambda x: x.real.new_zeros(2, dtype=torch.complex128),
+    lambda x: torch.full_like(x, 2 - 1j), lambda x: torch.full_like(x, 2),
+    lambda x: torch.zeros_like(x.real, dtype=torch.complex64),
     lambda x: torch.where(x.real > 0, x, 2j), lambda x: torch.where(x.real > 0, 1.5, x),
     lambda x: torch.where(x.real > 0, x, x.imag), lambda x: x.masked_fill(x.real > 0, 1j),
     lambda x: torch.nn.functional.pad(x, (1, 2)), lambda x: torch.nn.functional.pad(x, (0, -1)),
@@ -32,6 +36,38 @@ def test_matches_eager(function, inputs):
     if inputs is ODD and function in CASES[-4:-1]:
         inputs = [(x.unsqueeze(0),) for (x,) in ODD]
     check(function, *inputs)
+
+
+def filled(x):
+    y = x.clone()
+    y[:, 0] = 3.0
+    y[:, 1] = 2 - 1j
+    y[1:].mul_(2)
+    y[x.real > 0] = 1j
+    return y
+
+
+def copied(x):
+    y = x * 1
+    y[1:].copy_(x[0])
+    z = x * 2
+    z.copy_(x.imag[:1])
+    return y, z, z.zero_()
+
+
+@pytest.mark.parametrize("function", [filled, copied])
+def test_writes_in_place(function):
+    check(function, *X)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_real_numbers_written_over_with_complex_ones_take_their_real_parts():
+    def function(x):
+        y = x.real * 1
+        y.copy_(x[:1])
+        return y
+
+    check(function, *X)
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex values to real")

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
-from op_case import check
+from op_case import check, export
 from torch import nn
+
+from torchferry.converter.translate import translate
+from torchferry.errors import LoweringFailed
 
 aten = torch.ops.aten
 r = torch.randn
@@ -77,3 +80,25 @@ CASES = [
 @pytest.mark.parametrize(("target", "function", "sets"), CASES)
 def test_matches_eager(target, function, sets):
     check(function, *sets, target=target)
+
+
+COMPLEX = [(torch.randn(n, 3, dtype=torch.complex64),) for n in (2, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z: torch.einsum("ij,kj->ik", z, z), lambda z: torch.einsum("ij->j", z),
+        lambda z: torch.einsum("ij,ij,ij->i", z, z, z),
+        lambda z: torch.einsum("...j,...k->...jk", z, z.conj()),
+        lambda z: torch.tensordot(z, z, ([1], [1])),
+    ],
+)  # fmt: skip
+def test_complex_numbers(function):
+    check(function, *COMPLEX)
+
+
+def test_many_complex_tensors_are_refused():
+    program = export(lambda z: torch.einsum("ij,ij,ij,ij->i", z, z, z, z), *COMPLEX)
+    with pytest.raises(LoweringFailed, match="more than 3 complex tensors"):
+        translate(program, 20)

@@ -42,12 +42,15 @@ def test_matches_eager(target, function, sets):
     check(function, *sets, target=target, exact=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int32, torch.int64, torch.complex64]
+)
 def test_trace(dtype):
     check(lambda x: x.trace(), *[((x * 9).to(dtype),) for (x,) in ANY], target=aten.trace.default)
 
 
-DTYPES = [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.float64]
+DTYPES = [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.float64,
+          torch.complex64]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -56,3 +59,13 @@ def test_any_dtype(dtype):
         return x.tril(), x.triu(1), x.diagonal(1), x[:, 0].diag(), x[:1].diag_embed(1)
 
     check(function, *[((x * 9).to(dtype),) for (x,) in WIDE[:3]])
+
+
+@pytest.mark.parametrize("sets", [ANY, CUBE])
+def test_complex_numbers(sets):
+    def function(x):
+        z = torch.complex(x, x + 1)
+        diagonals = z.diagonal(-1), z.diagonal(0, -1, 0), z.diag_embed(-1, 0, -1)
+        return *diagonals, torch.diagonal_scatter(z, z.diagonal() * 2), z.tril(-1), z.triu(1)
+
+    check(function, *sets, exact=True)

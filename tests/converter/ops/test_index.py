@@ -57,6 +57,18 @@ def test_matches_eager(target, function, sets):
     check(function, *sets, target=target, exact=True)
 
 
+def test_complex_numbers():
+    def function(x):
+        z = torch.complex(x, -x)
+        places = x[:, :2].argsort(1)
+        return (
+            z.gather(1, places), z.gather(-1, x[:, :1].argsort(-1)), z.take(places[0, 0]),
+            z[0, 0, 0].gather(0, places[0, 0, :1] * 0), z.take_along_dim(x.argmax(), None),
+        )  # fmt: skip
+
+    check(function, *CUBE, exact=True)
+
+
 DTYPES = [torch.bool, torch.uint8, torch.int16, torch.float16, torch.complex64]
 
 

@@ -152,3 +152,15 @@ def test_any_dtype(dtype):
         aten.index_put(x, [None, i], x[:, :1]), aten.index_put(x, [0 * i, i], x[0, 0])
     )  # fmt: skip
     check(function, *[((x * 9).to(dtype), i) for x, i in PICKED[:2]])
+
+
+def test_complex_numbers():
+    def function(x, i):
+        z = torch.complex(x, -x)
+        line = z[:, : len(i)] * 2
+        places = torch.index_put(z, (0 * i, i.abs()), z[0, 0], accumulate=True)
+        masked = z.masked_scatter(x > 0, z.flip(0)), torch.put(z, i, i * 1j)
+        return z.index_copy(1, i.abs(), line), places, *masked
+
+    check(function, *PICKED[:1])
+    check(function, *PICKED[1:2])

@@ -2,10 +2,7 @@
 
 import pytest
 import torch
-from op_case import check, export
-
-from torchferry.converter.translate import translate
-from torchferry.errors import LoweringFailed
+from op_case import check
 
 aten = torch.ops.aten
 TWO = [(torch.randn(2, 3), torch.randn(4, 3)), (torch.randn(1, 3), torch.randn(5, 3)),
@@ -53,8 +50,9 @@ def test_any_dtype(dtype):
     check(function, *[tuple((t > 0).to(dtype) for t in both) for both in SAME[:2]])
 
 
-def test_real_and_complex_are_refused():
-    program = export(lambda x: torch.cat([x, torch.view_as_complex(x.unflatten(0, (1, 2)))]),
-                     (torch.randn(2),))  # fmt: skip
-    with pytest.raises(LoweringFailed, match="make all of them complex"):
-        translate(program, 20)
+def test_real_and_complex_are_complex():
+    def function(x, y):
+        z = torch.complex(y, y + 1)
+        return torch.cat([x, z]), torch.stack([z, x], 1), torch.hstack([x.double(), z])
+
+    check(function, *SAME)

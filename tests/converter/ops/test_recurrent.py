@@ -83,6 +83,56 @@ def test_cells(cell, target):
     check(cell, (r(2, 3),), (r(1, 3),), target=target)
 
 
+class Decoder(nn.Module):
+    """A cell that is called for each of three steps."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x):
+        state = self.cell(x)
+        for _ in range(2):
+            state = self.cell(x * 2, state)
+        return state
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell(3, 4), nn.GRUCell(3, 4), nn.RNNCell(3, 4)])
+def test_a_cell_called_again_has_its_weights_once(cell):
+    model = check(Decoder(cell), (r(2, 3),), (r(1, 3),))
+    weights = [name for name in model.graph.initializers if name.startswith("cell.")]
+    assert len(weights) == 3
+
+
+class Twice(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        y, *_ = self.layer(x)
+        return self.layer(y)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.layer._flat_weights")
+@pytest.mark.parametrize("layer", [nn.LSTM(3, 3), nn.GRU(3, 3, 2), nn.RNN(3, 3)])
+def test_a_layer_called_again(layer):
+    check(Twice(layer), *LENGTHS)
+
+
+def test_cells_that_share_some_of_their_weights():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.GRUCell(3, 4), nn.GRUCell(3, 4)
+            self.other.weight_ih, self.other.bias_ih = self.one.weight_ih, self.one.bias_ih
+
+        def forward(self, x):
+            return self.one(x), self.other(x)
+
+    check(Pair(), (r(2, 3),), (r(1, 3),))
+
+
 REFUSED = [
     (nn.LSTM(3, 4, proj_size=2).eval(), (r(5, 2, 3),), "use proj_size=0"),
     (nn.GRU(3, 4).double(), (r(5, 2, 3).double(),), "use float32"),

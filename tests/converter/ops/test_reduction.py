@@ -97,6 +97,8 @@ TRUTHS = [
     (aten.any.dim, lambda x: x.any(0, keepdim=True), MASKS),
     (aten.any.dims, lambda x: torch.any(x, (0, 1)), MASKS),
     (aten.all.default, lambda x: x.all(), MASKS),
+    (aten._is_all_true.default, aten._is_all_true, MASKS),
+    (aten._is_any_true.default, aten._is_any_true, MASKS),
     (aten.all.dim, lambda x: x.all(1), MASKS),
     (aten.all.dims, lambda x: torch.all(x, ()), HOLES),
     (aten.any.dim, lambda x: x.any(1), HOLES),

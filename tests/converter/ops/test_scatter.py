@@ -42,6 +42,16 @@ def test_scatter(target, function, inputs):
     check(function, *inputs, target=target)
 
 
+def test_complex_numbers():
+    def function(x, i, s):
+        z, w = torch.complex(x, -x), torch.complex(s, s + 1)
+        made = z.scatter(1, i, 2.5), z.scatter(1, i[:, :0], w), z.scatter_add(1, i, w)
+        ones = z[0].scatter(0, i[0, :1], 1j), z.sum().scatter(0, i[0, 0] * 0, w[0, 0])
+        return *made, *ones, z.scatter(1, i[:, :1], w)
+
+    check(function, *sets())
+
+
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])

@@ -7,7 +7,6 @@ from op_case import Call, check, run
 from torch.utils import _pytree as pytree
 
 from torchferry.converter.translate import translate
-from torchferry.errors import LoweringFailed
 
 aten = torch.ops.aten
 COLUMNS = [(torch.randn(2, 7),), (torch.randn(5, 7),), (torch.randn(0, 7),)]
@@ -83,9 +82,29 @@ def test_another_number_of_parts_is_an_error():
             run(model, [torch.randn(rows, 3)])
 
 
-def test_parts_whose_size_is_dynamic_are_refused():
-    with pytest.raises(LoweringFailed, match="split by a constant"):
-        growing(lambda x: x.split(x.shape[0] - 1), (torch.randn(7, 3),))
+def shared(x):
+    """What writes to a chunk makes of chunk: a split by a size that is computed."""
+    y = x.clone()
+    first, *_, last = y.chunk(2)
+    first.add_(last)
+    return y, last
+
+
+@pytest.mark.parametrize(
+    ("function", "rows"),
+    [(lambda x: x.split(x.shape[0] - 1), (7, 3, 2)), (shared, (6, 8, 2, 0))],
+)
+def test_parts_whose_size_is_dynamic(function, rows):
+    model = growing(function, (torch.randn(rows[0], 3),))
+    for n in rows:
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(tuple(run(model, [x])), tuple(function(x)))
+
+
+def test_a_computed_size_that_gives_other_parts_is_an_error():
+    model = growing(lambda x: x.split(x.shape[0] // 2), (torch.randn(6, 3),))
+    with pytest.raises((Fail, InvalidArgument), match="Split"):
+        run(model, [torch.randn(7, 3)])
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.complex64])

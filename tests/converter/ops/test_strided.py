@@ -30,3 +30,12 @@ def test_memory_in_another_order_is_refused():
     program = export(lambda x: x.t().as_strided((3, 2), (2, 1)), *ROWS)
     with pytest.raises(LoweringFailed, match="contiguous"):
         translate(program, 20)
+
+
+def test_complex_numbers():
+    def function(x):
+        z = torch.complex(x, -x)
+        piece = torch.ones(2, 3, dtype=z.dtype)
+        return z.as_strided((3, 2), (2, 1), 4), torch.as_strided_scatter(z, piece, (2, 3), (7, 2))
+
+    check(function, *ROWS, exact=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torchferry.capturer.patches import (
     attention,
+    convolution,
     padding,
+    pooling,
     recurrent,
     rope,
     selective_scan,
@@ -15,10 +17,12 @@ __all__ = ["PATCHES"]
 
 PATCHES = (
     *recurrent.PATCHES,
+    *pooling.PATCHES,
     *attention.PATCHES,
     *rope.PATCHES,
     *selective_scan.PATCHES,
     *sliding_window.PATCHES,
     *padding.PATCHES,
+    *convolution.PATCHES,
 )
 """All of them, in the order they are applied."""

@@ -52,7 +52,7 @@ def _to_windows(_: Callable[..., Any]) -> Callable[..., Any]:
 
 _EMBEDDINGS, _MERGING, _LAYER = "PatchEmbeddings", "PatchMerging", "Layer"
 _SOURCES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    _EMBEDDINGS: (_to_patches, ("7a2ff8eb9ef5",)),
+    _EMBEDDINGS: (_to_patches, ("7a2ff8eb9ef5", "b7656a027844")),
     _MERGING: (_to_pairs, ("755f30959e35", "716d8553438d")),
     _LAYER: (_to_windows, ("a27edacbcf99", "fe5ad395fad6", "409c5d0aafaf")),
 }

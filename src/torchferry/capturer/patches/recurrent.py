@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchferry.capturer.patch import Patch
 
-__all__ = ["PATCHES"]
+__all__ = ["PATCHES", "fixes_length"]
 
 
 def _shapes_only(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,21 +36,27 @@ def _shapes_only(original: Callable[..., Any]) -> Callable[..., Any]:
     return recurrent
 
 
-def _fixes_length(make: Callable[[], torch.nn.Module]) -> bool:
-    """Whether torch.export makes the length a constant."""
+def fixes_length(make: Callable[[], torch.nn.Module], axis: int = 0) -> bool:
+    """Whether torch.export makes the length of a (3, 2, 2) or (2, 2, 3) input a constant.
+
+    Args:
+        make: gives the module.
+        axis: of the length, 0 or 2.
+    """
+    shape = [3 if number == axis else 2 for number in range(3)]
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(
-                make(), (torch.zeros(3, 2, 2),), dynamic_shapes=({0: torch.export.Dim.AUTO},)
+                make(), (torch.zeros(shape),), dynamic_shapes=({axis: torch.export.Dim.AUTO},)
             )
     finally:
         logging.disable(level)
     name = program.graph_signature.user_inputs[0]
     node = next(node for node in program.graph.nodes if node.name == name)
-    return str(node.meta["val"].shape[0]).isdecimal()
+    return str(node.meta["val"].shape[axis]).isdecimal()
 
 
 _RNN = torch.nn.RNN
@@ -68,7 +74,7 @@ PATCHES = tuple(
         link="https://github.com/pytorch/pytorch/issues/191855",
         replace=_shapes_only,
         fingerprints=(digits,),
-        probe=partial(_fixes_length, make),
+        probe=partial(fixes_length, make),
     )
     for name, make, digits in _ROWS
 )

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchferry.capturer.patch import Patch
 
-__all__ = ["PATCHES", "count_by_mask", "sliding_layers"]
+__all__ = ["PATCHES", "count_by_mask", "sliding_layers", "window_length"]
 
 _CACHES = ("past_key_values", "cache")
 _QUERIES = ("input_ids", "inputs_embeds", "decoder_input_ids")
@@ -43,14 +43,39 @@ def count_by_mask(kwargs: Mapping[str, Any]) -> bool:
     Returns:
         whether there are such layers and a mask of shape (batch, all tokens).
     """
-    layers = sliding_layers(kwargs)
-    mask = kwargs.get("attention_mask")
-    queries = next((kwargs[name] for name in _QUERIES if kwargs.get(name) is not None), None)
-    if not layers or not isinstance(mask, torch.Tensor) or mask.ndim != 2 or queries is None:
+    layers, before = sliding_layers(kwargs), _tokens_before(kwargs)
+    if not layers or before is None:
         return False
     for layer in layers:
-        layer.cumulative_length = mask.shape[1] - queries.shape[1]
+        layer.cumulative_length = before
     return True
+
+
+def window_length(kwargs: Mapping[str, Any]) -> int | None:
+    """How many tokens a window of the cache holds in a run, where it is given another number.
+
+    Args:
+        kwargs: as for `count_by_mask`.
+
+    Returns:
+        the number; ``None`` when every window holds the last tokens before the queries, as many
+        as fit, or when there is no mask to tell.
+    """
+    before = _tokens_before(kwargs)
+    for layer in sliding_layers(kwargs) if before is not None else ():
+        length: int = min(max(before, 0), layer.sliding_window - 1)
+        if _kept(layer) != length or before < 0:
+            return length
+    return None
+
+
+def _tokens_before(kwargs: Mapping[str, Any]) -> Any:
+    """Tokens before the queries, by a mask of shape (batch, all tokens); ``None`` without one."""
+    mask = kwargs.get("attention_mask")
+    queries = next((kwargs[name] for name in _QUERIES if kwargs.get(name) is not None), None)
+    if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or queries is None:
+        return None
+    return mask.shape[1] - queries.shape[1]
 
 
 def _kept(layer: Any) -> Any:
@@ -64,8 +89,10 @@ def _counts_otherwise(self: Any, *_: Any, **__: Any) -> bool:
 
 
 def _branchless(_: Callable[..., Any]) -> Callable[..., Any]:
-    def get_mask_sizes(self: Any, query_length: int) -> tuple[Any, Any]:
+    def get_mask_sizes(self: Any, query_length: Any) -> tuple[Any, Any]:
         """Length and offset of keys: what is kept and the queries, from where that begins."""
+        if isinstance(query_length, torch.Tensor):  # their positions, before transformers 5
+            query_length = query_length.shape[0]
         return _kept(self) + query_length, self.cumulative_length - _kept(self)
 
     return get_mask_sizes
@@ -79,7 +106,7 @@ PATCHES = (
         replace=_branchless,
         silent=True,
         acts=_counts_otherwise,
-        fingerprints=("ac86092c14a3",),
+        fingerprints=("ac86092c14a3", "68bb5db6d9c1"),
     ),
 )
 """The one."""

@@ -32,7 +32,10 @@ _OutOption = Annotated[
 ]
 _PatternsOption = Annotated[
     str,
-    typer.Option(help="Sets and rules: default, default+onnxruntime, default-Cast-MergeEqual."),
+    typer.Option(
+        help="Sets and rules: default, default+onnxruntime, default+onnxruntime+experimental, "
+        "default-Cast-MergeEqual."
+    ),
 ]
 _ProcessorOption = Annotated[_Processor, typer.Option(help="Where it will run.")]
 _FoldOption = Annotated[
@@ -66,7 +69,7 @@ def optimize(
     """
     _check_files(file, out)
     from torchferry.graph import io
-    from torchferry.optimizer import OptimizationOptions, Tally
+    from torchferry.optimizer import OptimizationOptions, Tally, save_library
     from torchferry.optimizer.place import all_nodes
     from torchferry.optimizer.plan import rule_named
 
@@ -78,20 +81,28 @@ def optimize(
     before = sum(1 for _ in all_nodes(model))
     options.apply(model, tally)
     after = sum(1 for _ in all_nodes(model))
+    library = None
     if out is not None:
         io.save(model, out)
+        library = save_library(model, out)
     return Report(
         title=f"optimize {file}",
         ok=True,
         verdict=f"{before} → {counted(after, 'node')}",
         sections=_sections(tally, stats=stats),
-        next_steps=(
-            f"see what it is now: torchferry inspect {out}"
-            if out is not None
-            else f"write it: torchferry optimize {file} -o OUT.onnx",
-        ),
+        next_steps=_next_steps(file, out, library),
         data=_data(before, after, tally),
     )
+
+
+def _next_steps(file: Path, out: Path | None, library: Path | None) -> tuple[str, ...]:
+    if out is None:
+        return (f"write it: torchferry optimize {file} -o OUT.onnx",)
+    seen = f"see what it is now: torchferry inspect {out}"
+    if library is None:
+        return (seen,)
+    options = f"SessionOptions.register_custom_ops_library({str(library)!r})"
+    return (seen, f"run it with its kernels, made for this machine: {options}")
 
 
 def _check_files(file: Path, out: Path | None) -> None:

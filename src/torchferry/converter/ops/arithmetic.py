@@ -12,10 +12,12 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating, is_integer, single, widened
 from torchferry.converter.lowering import lowers
 
-__all__ = ["floor_quotient", "remainder", "truncated"]
+__all__ = ["floor_quotient", "hypot", "remainder", "truncated"]
 
 aten = torch.ops.aten
 Lowered = Callable[..., ir.Value]
+_UNSIGNED = {ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64}
+_WIDE = {ir.DataType.INT32, ir.DataType.INT64}  # narrower ones are divided as C's int
 
 
 def _scaled(op_type: str) -> Lowered:
@@ -78,6 +80,8 @@ def div_rounded(b: Block, x: ir.Value, other: Any, rounding_mode: str | None = N
     if rounding_mode is None and not is_floating(x):
         x = b.cast(x, torch.get_default_dtype())
         other = b.cast(other, x)
+    if is_integer(x):
+        return _whole_quotient(b, x, other)
     quotient = b.Div(x, other)
     return truncated(b, quotient) if rounding_mode == "trunc" else quotient
 
@@ -89,8 +93,13 @@ def floor_quotient(b: Block, x: Any, other: Any) -> ir.Value:
     Source: ``div_floor_floating`` of c10/util/generic_math.h.
     """
     like = x if isinstance(x, ir.Value) else other
-    if is_integer(like):  # ONNX divides towards zero; the remainder has the divisor's sign
-        return b.Div(b.Sub(x, b.Mod(x, other)), other)
+    if is_integer(like):
+        quotient = _whole_quotient(b, x, other)
+        if like.dtype in _UNSIGNED:
+            return quotient
+        x = b.cast(x, like)
+        # one less where the remainder, which has the divisor's sign, has not that of x
+        return b.Sub(quotient, b.cast(_against(b, x, b.Mod(x, other)), x))
     x, other = b.cast(x, like), b.cast(other, like)
     rest = b.Mod(x, other, fmod=1)
     quotient = b.Round(b.Div(b.Sub(x, rest), other))
@@ -98,9 +107,22 @@ def floor_quotient(b: Block, x: Any, other: Any) -> ir.Value:
     return b.Where(b.Equal(other, b.constant(0, other)), b.Div(x, other), lower)
 
 
-def _against(b: Block, rest: ir.Value, divisor: ir.Value) -> ir.Value:
-    """Where a remainder that is not zero has another sign than the divisor."""
-    return b.Less(b.Mul(b.Sign(rest), divisor), b.constant(0, rest))
+def _whole_quotient(b: Block, x: Any, other: Any) -> ir.Value:
+    """The quotient of integers, rounded towards zero.
+
+    The least one divided by -1 is itself in PyTorch; it ends the process in onnxruntime.
+    """
+    if not isinstance(x, ir.Value) or x.dtype not in _WIDE:
+        return b.Div(x, other)
+    if not isinstance(other, ir.Value):
+        return b.Neg(x) if other == -1 else b.Div(x, other)
+    negated = b.Equal(other, -1)
+    return b.Where(negated, b.Neg(x), b.Div(x, b.Where(negated, 1, other)))
+
+
+def _against(b: Block, x: ir.Value, other: ir.Value) -> ir.Value:
+    """Where two numbers have opposite signs."""
+    return b.Less(b.Mul(b.Sign(x), other), b.constant(0, x))
 
 
 @lowers(
@@ -123,7 +145,7 @@ def remainder(b: Block, x: Any, other: Any) -> ir.Value:
 def fmod(b: Block, x: ir.Value, other: Any) -> ir.Value:
     if x.dtype in (ir.DataType.INT64, ir.DataType.UINT64):
         # onnxruntime takes the remainder of doubles, which do not hold all of these
-        return b.Sub(x, b.Mul(b.Div(x, other), other))
+        return b.Sub(x, b.Mul(_whole_quotient(b, x, other), other))
     return b.Mod(x, other, fmod=1)
 
 
@@ -205,9 +227,13 @@ def xlogy(b: Block, x: Any, other: Any) -> ir.Value:
 
 @lowers(aten.hypot.default, promote="default")
 def hypot(b: Block, x: ir.Value, other: ir.Value) -> ir.Value:
-    # Squares of float32 and float16 neither overflow nor vanish in float64.
-    x, other = (b.cast(v, ir.DataType.DOUBLE) for v in (x, other))
-    return b.Sqrt(b.Add(b.Mul(x, x), b.Mul(other, other)))
+    """The root of two squares, by the greater of the two, so that none overflows or vanishes."""
+    x, other = (b.Abs(b.cast(v, ir.DataType.DOUBLE)) for v in (x, other))
+    greatest, infinity = b.Max(x, other), float("inf")
+    share = b.Div(b.Min(x, other), b.Where(b.Equal(greatest, 0), 1, greatest))
+    size = b.Mul(greatest, b.Sqrt(b.Add(b.Mul(share, share), 1)))
+    endless = b.Or(b.Equal(x, infinity), b.Equal(other, infinity))  # whatever the other one is
+    return b.Where(endless, infinity, size)
 
 
 @lowers(aten.heaviside.default, promote="default")

@@ -47,9 +47,16 @@ def _same(x: Any, y: Any) -> bool:
     return x == y and (isinstance(x, int) or x.value is not None)
 
 
-def _one_node(query: ir.Value, key: ir.Value, mask: ir.Value | None, causal: bool) -> bool:
-    """Whether onnxruntime's Attention kernel takes the operands: its masks are not broadcast."""
+def _one_node(
+    query: ir.Value, key: ir.Value, mask: ir.Value | None, causal: bool, scale: float | None
+) -> bool:
+    """Whether onnxruntime's Attention kernel takes the operands: its masks are not broadcast.
+
+    Nor does it take a scale that has no square root.
+    """
     if query.dtype not in _ATTENTION or len(query.shape or ()) != 4:
+        return False
+    if scale is not None and scale <= 0:
         return False
     if mask is None:
         return True
@@ -79,11 +86,10 @@ def scaled_dot_product_attention(
         raise ValueError("its dropout is random, call model.eval() or pass dropout_p=0.0")
     if attn_mask is not None and attn_mask.dtype != ir.DataType.BOOL:
         attn_mask = b.cast(attn_mask, query)
-    if b.opset >= 23 and _one_node(query, key, attn_mask, is_causal):
+    if b.opset >= 23 and _one_node(query, key, attn_mask, is_causal, scale):
         return b.Attention(
-            query, key, value, attn_mask,
-            scale=None if scale is None else scale, is_causal=1 if is_causal else None,
-        )  # fmt: skip
+            query, key, value, attn_mask, scale=scale, is_causal=1 if is_causal else None
+        )
     heads = _heads(query, key, enable_gqa)
     rank = len(key.shape or ())
     order = [*range(rank - 2), rank - 1, rank - 2]

@@ -9,6 +9,7 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.axes import expanded, sizes_of
 from torchferry.converter.promote import onnx_dtype
 
 __all__: list[str] = []
@@ -70,6 +71,12 @@ def to_copy(b: Block, x: ir.Value, *_options: Any) -> ir.Value:
 @lowers(aten.type_as.default)
 def type_as(b: Block, x: ir.Value, other: ir.Value) -> ir.Value:
     return b.cast(x, other)
+
+
+@lowers(aten.copy.default)
+def copy(b: Block, x: ir.Value, src: ir.Value, non_blocking: bool = False) -> ir.Value:
+    """What ``x`` holds once another tensor is written over it: dtype and shape stay."""
+    return expanded(b, b.cast(src, x), sizes_of(b, x))
 
 
 @lowers(torch.ops.prims.convert_element_type.default)

@@ -10,9 +10,10 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
-from torchferry.converter.ops.unary import atan2, cosh, sinh
+from torchferry.converter.ops.arithmetic import hypot
+from torchferry.converter.ops.unary import atan2, cosh, log1p, sinh
 
-__all__ = ["is_complex", "joined", "pair", "parts", "times"]
+__all__ = ["is_complex", "joined", "pair", "pair_product", "parts", "times"]
 
 aten = torch.ops.aten
 DOUBLE = ir.DataType.DOUBLE
@@ -33,6 +34,7 @@ def parts(b: Block, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 def joined(b: Block, real: ir.Value, imaginary: ir.Value) -> ir.Value:
     """Two real tensors of one shape as a complex one."""
     made: ir.Value = b.Concat(b.Unsqueeze(real, [-1]), b.Unsqueeze(imaginary, [-1]), axis=-1)
+    made.meta["complex"] = True
     return made
 
 
@@ -101,6 +103,8 @@ def polar(b: Block, abs: ir.Value, angle: ir.Value) -> ir.Value:
 
 @lowers(aten.abs.default, complex=True)
 def abs_(b: Block, x: ir.Value) -> ir.Value:
+    if x.dtype == DOUBLE:
+        return hypot(b, *parts(b, x))
     wide = b.cast(x, DOUBLE)  # no square overflows there
     return b.cast(b.ReduceL2(wide, [-1], keepdims=0), x)
 
@@ -124,7 +128,7 @@ def _scaled(op_type: str) -> Lowered:
     def write(b: Block, x: Any, other: Any, alpha: Any = 1) -> ir.Value:
         x, other = _operands(b, x, other)
         if isinstance(alpha, complex):
-            other = _times(b, other, pair(b, alpha, other))
+            other = pair_product(b, other, pair(b, alpha, other))
         elif isinstance(alpha, ir.Value) or alpha != 1:
             other = b.Mul(other, b.cast(alpha, other))
         return b.add(op_type, (x, other))
@@ -151,9 +155,7 @@ def times(b: Block, x: Any, other: Any) -> ir.Value:
         if isinstance(factor, ir.Value):
             factor = b.cast(factor, two)
         return b.Mul(two, factor)
-    x, other = _operands(b, x, other)
-    (a, c), (d, e) = parts(b, x), parts(b, other)
-    return joined(b, b.Sub(b.Mul(a, d), b.Mul(c, e)), b.Add(b.Mul(a, e), b.Mul(c, d)))
+    return pair_product(b, *_operands(b, x, other))
 
 
 @lowers(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor, promote="default",
@@ -162,10 +164,10 @@ def div(b: Block, x: Any, other: Any) -> ir.Value:
     if not isinstance(other, complex) and not is_complex(other):
         return b.Div(x, b.Unsqueeze(other, [-1]) if isinstance(other, ir.Value) else other)
     x, other = _operands(b, x, other)
-    return _times(b, b.cast(x, DOUBLE), _inverse(b, b.cast(other, DOUBLE)))
+    return pair_product(b, b.cast(x, DOUBLE), _inverse(b, b.cast(other, DOUBLE)))
 
 
-def _times(b: Block, x: ir.Value, other: ir.Value) -> ir.Value:
+def pair_product(b: Block, x: ir.Value, other: ir.Value) -> ir.Value:
     """The product of two complex values that a lowering made."""
     (a, c), (d, e) = parts(b, x), parts(b, other)
     return joined(b, b.Sub(b.Mul(a, d), b.Mul(c, e)), b.Add(b.Mul(a, e), b.Mul(c, d)))
@@ -187,7 +189,7 @@ def neg(b: Block, x: ir.Value) -> ir.Value:
 
 @lowers(aten.square.default, complex=True)
 def square(b: Block, x: ir.Value) -> ir.Value:
-    return _times(b, x, x)
+    return pair_product(b, x, x)
 
 
 @lowers(aten.sgn.default, complex=True)
@@ -222,6 +224,14 @@ def log(b: Block, x: ir.Value) -> ir.Value:
     return joined(b, b.Log(abs_(b, x)), atan2(b, imaginary, real))
 
 
+@lowers(aten.log1p.default, complex=True)
+def log1p_(b: Block, x: ir.Value) -> ir.Value:
+    """The size of ``1 + x`` by ``2 real + real² + imaginary²``, which keeps what is small."""
+    real, imaginary = parts(b, b.cast(x, DOUBLE))
+    beyond = b.Add(b.Mul(real, b.Add(real, 2)), b.Mul(imaginary, imaginary))
+    return joined(b, b.Mul(log1p(b, beyond), 0.5), atan2(b, imaginary, b.Add(real, 1)))
+
+
 @lowers(aten.sqrt.default, complex=True)
 def sqrt(b: Block, x: ir.Value) -> ir.Value:
     real, imaginary = parts(b, x)
@@ -235,9 +245,9 @@ def sqrt(b: Block, x: ir.Value) -> ir.Value:
         complex=True)  # fmt: skip
 def power(b: Block, x: Any, exponent: Any) -> ir.Value:
     if exponent == 2 and isinstance(exponent, int):
-        return _times(b, x, x)
+        return pair_product(b, x, x)
     x, exponent = _operands(b, x, exponent)
-    y = exp(b, _times(b, exponent, log(b, x)))
+    y = exp(b, pair_product(b, exponent, log(b, x)))
     zero = b.Equal(b.ReduceL2(x, [-1], keepdims=1), 0)
     nothing = b.Where(b.Equal(exponent, 0), b.constant([1, 0], y), b.constant(0, y))
     return b.Where(zero, nothing, y)
@@ -294,4 +304,4 @@ def sigmoid(b: Block, x: ir.Value) -> ir.Value:
 
 @lowers(aten.silu.default, complex=True)
 def silu(b: Block, x: ir.Value) -> ir.Value:
-    return _times(b, b.cast(x, DOUBLE), sigmoid(b, x))
+    return pair_product(b, b.cast(x, DOUBLE), sigmoid(b, x))

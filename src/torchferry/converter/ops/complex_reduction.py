@@ -1,4 +1,4 @@
-"""Sums and means of complex tensors: of both parts, along the axes that PyTorch counts."""
+"""Sums, means and products of complex tensors, along the axes that PyTorch counts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
-from torchferry.converter.ops.axes import axis_of, is_complex, kept_complex, rank
+from torchferry.converter.ops.arithmetic import hypot
+from torchferry.converter.ops.axes import axis_of, rank
+from torchferry.converter.ops.complex_number import joined, pair, parts
 from torchferry.converter.ops.reduction import size_of, total
+from torchferry.converter.ops.unary import atan2
 
 __all__: list[str] = []
 
@@ -20,13 +23,11 @@ Dtype = torch.dtype | None
 
 
 def _parts(b: Block, x: ir.Value, dtype: Dtype) -> ir.Value:
-    if not is_complex(x):
-        raise ValueError("it makes complex numbers of real ones, call torch.complex before it")
     if dtype is None:
         return x
     if not dtype.is_complex:
         raise ValueError("it makes real numbers of complex ones, take .real before it")
-    return kept_complex(x, b.cast(x, dtype.to_real()))
+    return pair(b, x, b.constant(0, dtype.to_real()))
 
 
 def _axes(x: ir.Value, dim: Dims) -> list[int]:
@@ -64,6 +65,27 @@ def mean(
 @lowers(aten.mean.default, complex=True)
 def mean_all(b: Block, x: ir.Value, dtype: Dtype = None) -> ir.Value:
     return mean(b, x, None, False, dtype)
+
+
+@lowers(aten.prod.dim_int, complex=True)
+def prod(
+    b: Block, x: ir.Value, dim: int | None, keepdim: bool = False, dtype: Dtype = None
+) -> ir.Value:
+    """By the product of the moduli and the sum of the angles, in float64."""
+    x = _parts(b, x, dtype)
+    axes = _axes(x, dim)
+    if not axes:
+        return x
+    real, imaginary = parts(b, b.cast(x, ir.DataType.DOUBLE))
+    kept = int(keepdim)
+    size = b.ReduceProd(hypot(b, real, imaginary), axes, keepdims=kept)
+    angle = b.ReduceSum(atan2(b, imaginary, real), axes, keepdims=kept)
+    return joined(b, b.Mul(size, b.Cos(angle)), b.Mul(size, b.Sin(angle)))
+
+
+@lowers(aten.prod.default, complex=True)
+def prod_all(b: Block, x: ir.Value, dtype: Dtype = None) -> ir.Value:
+    return prod(b, x, None, False, dtype)
 
 
 @lowers(aten.cumsum.default, complex=True)

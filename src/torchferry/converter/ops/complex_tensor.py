@@ -10,9 +10,10 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import find_lowering, lowers
+from torchferry.converter.ops.axes import Size, expanded, sizes_of
 from torchferry.converter.ops.complex_number import is_complex, pair, parts
 from torchferry.converter.ops.creation import filled
-from torchferry.converter.promote import onnx_dtype
+from torchferry.converter.promote import torch_dtype
 
 __all__: list[str] = []
 
@@ -27,7 +28,7 @@ def _cast(b: Block, x: ir.Value, dtype: torch.dtype | None) -> ir.Value:
     if dtype is None:
         return x
     if dtype.is_complex:
-        return pair(b, x, b.constant(0, onnx_dtype(dtype.to_real())))
+        return pair(b, x, b.constant(0, dtype.to_real()))
     return b.cast(parts(b, x)[0], dtype)
 
 
@@ -44,48 +45,88 @@ def to_copy(b: Block, x: ir.Value, *_options: Any) -> ir.Value:
     return _cast(b, x, next((o for o in _options if isinstance(o, torch.dtype)), None))
 
 
+@lowers(aten.copy.default, complex=True)
+def copy(b: Block, x: ir.Value, src: ir.Value, non_blocking: bool = False) -> ir.Value:
+    if is_complex(x):
+        return expanded(b, pair(b, src, x), sizes_of(b, x))
+    return expanded(b, b.cast(parts(b, src)[0], x), sizes_of(b, x))
+
+
 # Creation ------------------------------------------------------------------------------------
 
 
-def _filled(b: Block, sizes: ir.Value, number: Any, dtype: torch.dtype) -> ir.Value:
-    sizes = b.Concat(sizes, [2], axis=0)
+def _filled(b: Block, sizes: Sequence[Size], number: Any, dtype: torch.dtype) -> ir.Value:
+    """One number in every place, in a complex dtype or a real one."""
+    if not dtype.is_complex:
+        return filled(b, b.vector(sizes), number, dtype)
+    shape, part = b.vector([*sizes, 2]), dtype.to_real()
     if isinstance(number, (int, float)) and not number:
-        return filled(b, sizes, 0, dtype.to_real())
-    like = b.constant(0, onnx_dtype(dtype.to_real()))
-    return b.Expand(pair(b, number, like), sizes)
+        return filled(b, shape, 0, part)
+    return b.Expand(pair(b, number, b.constant(0, part)), shape)
 
 
 @lowers(aten.zeros.default, aten.empty.memory_format, complex=True)
 def zeros(b: Block, size: Sequence[Any], dtype: Any = None, *_layout: Any) -> ir.Value:
-    return _filled(b, b.vector(size), 0, dtype)
+    return _filled(b, size, 0, dtype)
 
 
 @lowers(aten.ones.default, complex=True)
 def ones(b: Block, size: Sequence[Any], dtype: Any = None, *_layout: Any) -> ir.Value:
-    return _filled(b, b.vector(size), 1, dtype)
+    return _filled(b, size, 1, dtype)
 
 
 @lowers(aten.full.default, complex=True)
 def full(
     b: Block, size: Sequence[Any], fill_value: Any, dtype: Any = None, *_layout: Any
 ) -> ir.Value:
-    return _filled(b, b.vector(size), fill_value, dtype or torch.complex64)
+    return _filled(b, size, fill_value, dtype or torch.complex64)
+
+
+def _dtype(x: ir.Value) -> torch.dtype:
+    dtype = torch_dtype(x.dtype)
+    return dtype.to_complex() if is_complex(x) else dtype
 
 
 def _like(number: int) -> Any:
     def write(b: Block, x: ir.Value, dtype: Any = None, *_layout: Any) -> ir.Value:
-        shape = b.shape(x)
-        if not is_complex(x):
-            return _filled(b, shape, number, dtype)
-        if dtype is not None and not dtype.is_complex:
-            return filled(b, b.Slice(shape, [0], [-1], [0]), number, dtype)
-        return b.Add(filled(b, shape, 0, x.dtype or dtype), [number, 0])
+        return full_like(b, x, number, dtype)
 
     return write
 
 
-lowers(aten.zeros_like.default, aten.empty_like.default, complex=True)(_like(0))
+def _new(number: int) -> Any:
+    def write(
+        b: Block, x: ir.Value, size: Sequence[Size], dtype: Any = None, *_layout: Any
+    ) -> ir.Value:
+        return new_full(b, x, size, number, dtype)
+
+    return write
+
+
+lowers(aten.zeros_like.default, aten.empty_like.default, aten.zero.default, complex=True)(_like(0))
 lowers(aten.ones_like.default, complex=True)(_like(1))
+lowers(aten.new_zeros.default, aten.new_empty.default, complex=True)(_new(0))
+lowers(aten.new_ones.default, complex=True)(_new(1))
+
+
+@lowers(aten.full_like.default, complex=True)
+def full_like(
+    b: Block, x: ir.Value, fill_value: Any, dtype: Any = None, *_layout: Any
+) -> ir.Value:
+    return _filled(b, sizes_of(b, x), fill_value, dtype or _dtype(x))
+
+
+@lowers(aten.new_full.default, complex=True)
+def new_full(
+    b: Block, x: ir.Value, size: Sequence[Size], fill_value: Any, dtype: Any = None,
+    *_layout: Any,
+) -> ir.Value:  # fmt: skip
+    return _filled(b, size, fill_value, dtype or _dtype(x))
+
+
+@lowers(aten.fill.Scalar, aten.fill.Tensor, complex=True)
+def fill(b: Block, x: ir.Value, value: Any) -> ir.Value:
+    return full_like(b, x, value)
 
 
 # Choices -------------------------------------------------------------------------------------

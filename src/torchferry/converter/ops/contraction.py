@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product as choices
 from string import ascii_letters
 from typing import Any
 
@@ -11,24 +12,27 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.axes import is_complex, moves, rank
+from torchferry.converter.ops.complex_number import joined, parts
 from torchferry.converter.ops.matrix import product
 
 __all__: list[str] = []
 
 aten = torch.ops.aten
 
+_COMPLEX = 3  # operands; each doubles the number of nodes
 _NARROW = {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16}
 
 
-@lowers(aten.einsum.default)
+@moves(aten.einsum.default)
 def einsum(
     b: Block, equation: str, tensors: Sequence[ir.Value], path: Sequence[int] | None = None
 ) -> ir.Value:
-    terms, result = _spelled_out(equation.replace(" ", ""), [len(t.shape or ()) for t in tensors])
+    terms, result = _spelled_out(equation.replace(" ", ""), [rank(t) for t in tensors])
     return _contracted(b, terms, result, tensors)
 
 
-@lowers(aten.tensordot.default)
+@moves(aten.tensordot.default)
 def tensordot(
     b: Block,
     x: ir.Value,
@@ -36,7 +40,7 @@ def tensordot(
     dims_self: Sequence[int],
     dims_other: Sequence[int],
 ) -> ir.Value:
-    left, right = len(x.shape or ()), len(other.shape or ())
+    left, right = rank(x), rank(other)
     letters = ascii_letters[:left], list(ascii_letters[left : left + right])
     gone = [range(left)[dim] for dim in dims_self]
     for axis, dim in zip(gone, dims_other, strict=True):
@@ -59,6 +63,8 @@ def bilinear(
 def _contracted(
     b: Block, terms: Sequence[str], result: str, tensors: Sequence[ir.Value]
 ) -> ir.Value:
+    if any(map(is_complex, tensors)):
+        return _complex(b, terms, result, tensors)
     if len(tensors) == 2 and (form := _matrix_form(terms[0], terms[1], result)) is not None:
         x, y = tensors
         turned, swapped = form
@@ -68,6 +74,26 @@ def _contracted(
         tensors = [b.cast(t, ir.DataType.INT32) for t in tensors]
     summed = b.Einsum(*tensors, equation=f"{','.join(terms)}->{result}")
     return summed if dtype is None else b.cast(summed, dtype)
+
+
+def _complex(b: Block, terms: Sequence[str], result: str, tensors: Sequence[ir.Value]) -> ir.Value:
+    """A sum of products for each choice of a part of every operand."""
+    operands = [parts(b, t) if is_complex(t) else (t,) for t in tensors]
+    if sum(len(halves) - 1 for halves in operands) > _COMPLEX:
+        raise ValueError(f"it multiplies more than {_COMPLEX} complex tensors, do it in two steps")
+    sums: list[ir.Value | None] = [None, None]
+    for choice in choices(*(range(len(halves)) for halves in operands)):
+        chosen = [halves[part] for halves, part in zip(operands, choice, strict=True)]
+        term = _contracted(b, terms, result, chosen)
+        place, negative = sum(choice) % 2, sum(choice) % 4 > 1  # powers of the imaginary unit
+        before = sums[place]
+        if before is not None:
+            term = b.Sub(before, term) if negative else b.Add(before, term)
+        sums[place] = term  # the first of each place is positive
+    real, imaginary = sums
+    if real is None or imaginary is None:
+        raise AssertionError("a complex operand gives both parts")
+    return joined(b, real, imaginary)
 
 
 def _turned(b: Block, x: ir.Value) -> ir.Value:

@@ -8,12 +8,14 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import single
-from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import (
     Size,
     axis_of,
+    is_complex,
+    kept_complex,
     least,
     minus,
+    moves,
     plus,
     rank,
     steps,
@@ -62,15 +64,15 @@ def _elements(b: Block, x: ir.Value, offset: int, dim1: int, dim2: int) -> ir.Va
     end = times(b, plus(b, count, max(-offset, 0)), columns)
     step = plus(b, columns, 1)
     bounds = [v if isinstance(v, ir.Value) else [v] for v in (start, end, len(batch), step)]
-    return b.Slice(line, *bounds)
+    return kept_complex(x, b.Slice(line, *bounds))
 
 
-@lowers(aten.diagonal.default, aten.diagonal_copy.default)
+@moves(aten.diagonal.default, aten.diagonal_copy.default)
 def diagonal(b: Block, x: ir.Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ir.Value:
     return _elements(b, x, offset, dim1, dim2)
 
 
-@lowers(aten.linalg_diagonal.default)
+@moves(aten.linalg_diagonal.default)
 def linalg_diagonal(
     b: Block,
     A: ir.Value,
@@ -81,45 +83,52 @@ def linalg_diagonal(
     return _elements(b, A, offset, dim1, dim2)
 
 
-@lowers(aten.trace.default)
+@moves(aten.trace.default)
 def trace(b: Block, x: ir.Value) -> ir.Value:
     whole = x.dtype is not None and not x.dtype.is_floating_point()
     summed = b.cast(x, ir.DataType.INT64) if whole else single(b, x)
-    return b.ReduceSum(_elements(b, summed, 0, 0, 1), keepdims=0)
+    return b.ReduceSum(_elements(b, summed, 0, 0, 1), [0], keepdims=0)
 
 
-@lowers(aten.diag.default)
+@moves(aten.diag.default)
 def diag(b: Block, x: ir.Value, diagonal: int = 0) -> ir.Value:
     return diag_embed(b, x, diagonal) if rank(x) == 1 else _elements(b, x, diagonal, 0, 1)
 
 
-@lowers(aten.diagflat.default)
+@moves(aten.diagflat.default)
 def diagflat(b: Block, x: ir.Value, offset: int = 0) -> ir.Value:
     return diag_embed(b, flat(b, x), offset)
 
 
-@lowers(aten.diag_embed.default)
+@moves(aten.diag_embed.default)
 def diag_embed(b: Block, x: ir.Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> ir.Value:
     axes = rank(x) + 1
-    size = plus(b, b.dim(x, -1), abs(offset))
+    size = plus(b, b.dim(x, rank(x) - 1), abs(offset))
     row = b.Unsqueeze(padded(b, x, max(offset, 0), max(-offset, 0), rank(x) - 1), [axes - 2])
-    made = chosen(b, on_diagonal(b, size, size, offset), row, b.constant(0, x))
+    row = kept_complex(x, row)
+    made = _chosen(b, on_diagonal(b, size, size, offset), row, b.constant(0, x))
     _, back = last_axes(axes, range(axes)[dim1], range(axes)[dim2])
     return permuted(b, made, back)
 
 
-@lowers(aten.diagonal_scatter.default)
+@moves(aten.diagonal_scatter.default)
 def diagonal_scatter(
     b: Block, x: ir.Value, src: ir.Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> ir.Value:
     order, back = last_axes(rank(x), axis_of(x, dim1), axis_of(x, dim2))
     *_, rows, columns = (b.dim(x, axis) for axis in order)
     before = max(offset, 0)
-    after = minus(b, minus(b, columns, before), b.dim(src, -1))
+    after = minus(b, minus(b, columns, before), b.dim(src, rank(src) - 1))
     row = padded(b, b.cast(src, x), before, after, rank(src) - 1)
-    spread = b.Unsqueeze(row, [rank(src) - 1])
+    spread = kept_complex(x, b.Unsqueeze(row, [rank(src) - 1]))
     matrix = permuted(b, x, order)
-    return permuted(b, chosen(b, on_diagonal(b, rows, columns, offset), spread, matrix), back)
+    return permuted(b, _chosen(b, on_diagonal(b, rows, columns, offset), spread, matrix), back)
+
+
+def _chosen(b: Block, mask: ir.Value, x: ir.Value, other: ir.Value) -> ir.Value:
+    """``x`` where a mask of matrices holds, complex numbers as a whole, else ``other``."""
+    held = b.Unsqueeze(mask, [-1]) if is_complex(x) else mask
+    return kept_complex(x, chosen(b, held, x, other))
 
 
 # Triangles -----------------------------------------------------------------------------------
@@ -127,17 +136,22 @@ def diagonal_scatter(
 
 def _triangle(b: Block, x: ir.Value, diagonal: Size, upper: bool) -> ir.Value:
     shift = b.scalar(diagonal)
+    if is_complex(x):  # the parts as two matrices
+        axes = rank(x)
+        matrices = b.Transpose(x, perm=[axes, *range(axes)])
+        kept = b.Trilu(matrices, shift, upper=int(upper))
+        return b.Transpose(kept, perm=[*range(1, axes + 1), 0])
     wide = _TRIANGLES.get(x.dtype) if x.dtype is not None else None
     if wide is not None:
         return b.cast(b.Trilu(b.cast(x, wide), shift, upper=int(upper)), x)
     return b.Trilu(x, shift, upper=int(upper))
 
 
-@lowers(aten.tril.default)
+@moves(aten.tril.default)
 def tril(b: Block, x: ir.Value, diagonal: Size = 0) -> ir.Value:
     return _triangle(b, x, diagonal, upper=False)
 
 
-@lowers(aten.triu.default)
+@moves(aten.triu.default)
 def triu(b: Block, x: ir.Value, diagonal: Size = 0) -> ir.Value:
     return _triangle(b, x, diagonal, upper=True)

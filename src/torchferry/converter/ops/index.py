@@ -10,12 +10,12 @@ import onnx_ir as ir
 import torch
 
 from torchferry.converter.block import Block
-from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import (
     axis_of,
     common_sizes,
     expanded,
     is_complex,
+    kept_complex,
     moves,
     rank,
     same_size,
@@ -25,7 +25,7 @@ from torchferry.converter.ops.axes import (
 from torchferry.converter.ops.permute import permuted
 from torchferry.converter.ops.view import flat, reshaped
 
-__all__ = ["Places", "is_mask", "places_of", "restored", "true_places", "vector"]
+__all__ = ["Places", "is_mask", "paired", "places_of", "restored", "true_places", "vector"]
 
 aten = torch.ops.aten
 BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
@@ -131,9 +131,7 @@ def index(b: Block, x: ir.Value, indices: Sequence[ir.Value | None]) -> ir.Value
         if rank(only) and not is_complex(x):
             return _masked(b, x, axis, only)
     places = places_of(b, x, indices)
-    found = b.GatherND(permuted(b, x, places.order), places.matrix(b))
-    if is_complex(x):
-        found.meta["complex"] = True
+    found = kept_complex(x, b.GatherND(permuted(b, x, places.order), places.matrix(b)))
     return permuted(b, found, places.taken())
 
 
@@ -164,30 +162,41 @@ def take(b: Block, x: ir.Value, index: ir.Value) -> ir.Value:
     return b.Gather(flat(b, x), index, axis=0)
 
 
-@lowers(aten.gather.default)
+def paired(b: Block, x: ir.Value, index: ir.Value) -> ir.Value:
+    """An index for every number of ``x``, for both parts of each where they are complex."""
+    if not is_complex(x):
+        return index
+    return b.Expand(b.Unsqueeze(index, [-1]), b.vector([*sizes_of(b, index), 2]))
+
+
+def _elements(b: Block, x: ir.Value, index: ir.Value, axis: int) -> ir.Value:
+    return kept_complex(x, b.GatherElements(x, paired(b, x, index), axis=axis))
+
+
+@moves(aten.gather.default)
 def gather(
     b: Block, x: ir.Value, dim: int, index: ir.Value, sparse_grad: bool = False
 ) -> ir.Value:
     if rank(index) == 0 or rank(x) == 0:
-        found = b.GatherElements(vector(b, x), vector(b, index), axis=0)
+        found = _elements(b, vector(b, x), vector(b, index), 0)
         return found if rank(index) else reshaped(b, found, [])
-    return b.GatherElements(x, index, axis=axis_of(x, dim))
+    return _elements(b, x, index, axis_of(x, dim))
 
 
-@lowers(aten.take_along_dim.default)
+@moves(aten.take_along_dim.default)
 def take_along_dim(b: Block, x: ir.Value, indices: ir.Value, dim: int | None = None) -> ir.Value:
     if dim is None:
-        return b.GatherElements(flat(b, x), flat(b, indices), axis=0)
+        return _elements(b, flat(b, x), flat(b, indices), 0)
     axis = axis_of(x, dim)
     if _alike_but(x, indices, axis):
-        return b.GatherElements(x, indices, axis=axis)
+        return _elements(b, x, indices, axis)
     sizes = common_sizes(b, x, indices)
     alike = [
         expanded(b, v, [*sizes[:axis], b.dim(v, axis), *sizes[axis + 1 :]]) for v in (x, indices)
     ]
-    return b.GatherElements(*alike, axis=axis)
+    return _elements(b, alike[0], alike[1], axis)
 
 
 def _alike_but(x: ir.Value, y: ir.Value, axis: int) -> bool:
-    pairs: Any = zip(x.shape or (), y.shape or (), strict=True)
+    pairs: Any = zip(x.shape or (), y.shape or (), strict=False)  # complex: one axis more
     return all(place == axis or same_size(*pair) for place, pair in enumerate(pairs))

@@ -18,6 +18,7 @@ from torchferry.converter.ops.axes import (
     common_sizes,
     expanded,
     is_complex,
+    kept_complex,
     moves,
     rank,
     sizes_of,
@@ -45,8 +46,8 @@ def index_put(
     given = [(place, one) for place, one in enumerate(indices) if one is not None]
     if not given:
         return _added(b, x, values) if accumulate else expanded(b, values, sizes_of(b, x))
-    if is_complex(x) != is_complex(values) or (is_complex(x) and accumulate):
-        raise ValueError("it adds or mixes complex numbers, write it with view_as_real")
+    if is_complex(x) != is_complex(values):
+        raise ValueError("it writes real numbers among complex ones, make them complex")
     axis, only = given[0]
     if len(given) == 1 and is_mask(only) and not is_complex(x):
         if rank(values) <= rank(x) - rank(only) - axis or (rank(values) == 1 == _count(b, values)):
@@ -104,9 +105,7 @@ def _general(
         b, data, lambda d, u, r: b.ScatterND(d, places.matrix(b), u, reduction=r), updates,
         "add" if accumulate else None,
     )  # fmt: skip
-    if is_complex(x):
-        made.meta["complex"] = True
-    return permuted(b, made, restored(places.order))
+    return permuted(b, kept_complex(x, made), restored(places.order))
 
 
 # Along one axis ------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ def index_add(
     return _lines(b, x, dim, index, source, "add")
 
 
-@lowers(aten.index_copy.default)
+@moves(aten.index_copy.default)
 def index_copy(b: Block, x: ir.Value, dim: int, index: ir.Value, source: ir.Value) -> ir.Value:
     return _lines(b, x, dim, index, source, None)
 
@@ -167,7 +166,7 @@ def index_reduce(
     return reshaped(b, made, []) if rank(x) == 0 else made
 
 
-@lowers(aten.put.default)
+@moves(aten.put.default)
 def put(
     b: Block, x: ir.Value, index: ir.Value, source: ir.Value, accumulate: bool = False
 ) -> ir.Value:
@@ -177,12 +176,12 @@ def put(
     return reshaped(b, made, sizes_of(b, x))
 
 
-@lowers(aten.masked_scatter.default)
+@moves(aten.masked_scatter.default)
 def masked_scatter(b: Block, x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
     sizes = common_sizes(b, x, mask)
     data = vector(b, expanded(b, x, sizes))
     found = true_places(b, expanded(b, mask, sizes))
     count = b.Shape(found, start=1)
     updates = b.Slice(flat(b, source), [0], count, [0])
-    made = b.ScatterND(data, b.Transpose(found, perm=[1, 0]), updates)
+    made = kept_complex(x, b.ScatterND(data, b.Transpose(found, perm=[1, 0]), updates))
     return reshaped(b, made, sizes) if not sizes else made

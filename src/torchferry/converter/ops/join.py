@@ -13,7 +13,6 @@ from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import (
     Size,
     axis_of,
-    is_complex,
     kept_complex,
     moves,
     plus,
@@ -21,6 +20,7 @@ from torchferry.converter.ops.axes import (
     sizes_of,
     times,
 )  # fmt: skip
+from torchferry.converter.ops.complex_number import pair
 from torchferry.converter.ops.view import at_least, reshaped
 from torchferry.converter.promote import promoted_dtype
 
@@ -31,18 +31,13 @@ _PADS = {ir.DataType.INT16, ir.DataType.UINT16}  # onnxruntime has no kernel
 
 
 def joined(b: Block, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
-    """Concatenation, of tensors that may differ in dtype; vectors of no element count as none.
-
-    Raises:
-        ValueError: real and complex tensors together.
-    """
-    if len({is_complex(x) for x in tensors}) > 1:
-        raise ValueError("real and complex tensors cannot be joined, make all of them complex")
+    """Concatenation, of tensors that may differ in dtype; vectors of no element count as none."""
     dtype = promoted_dtype(tensors)
     if dtype.is_complex:
         dtype = dtype.to_real()
+        tensors = [pair(b, x, b.constant(0, dtype)) for x in tensors]
     kept = [x for x in tensors if not (rank(x) == 1 and b.dim(x, 0) == 0)] or tensors[:1]
-    cast = [kept_complex(x, b.cast(x, dtype)) for x in kept]
+    cast = [b.cast(x, dtype) for x in kept]
     if len(cast) == 1:
         return cast[0]
     return kept_complex(cast[0], b.Concat(*cast, axis=axis_of(cast[0], dim)))
@@ -95,7 +90,7 @@ def padded(b: Block, x: ir.Value, before: Size, after: Size, axis: int) -> ir.Va
     if x.dtype in _PADS:
         wide = b.cast(x, ir.DataType.INT32)
         return b.cast(padded(b, wide, before, after, axis), x)
-    return b.Pad(x, b.vector([before, after]), None, [axis])
+    return kept_complex(x, b.Pad(x, b.vector([before, after]), None, [axis]))
 
 
 @lowers(aten.block_diag.default)

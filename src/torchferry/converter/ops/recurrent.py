@@ -58,15 +58,23 @@ _RELU = _Kind("RNN", (0,), "Relu")
 
 
 def _stacked(b: Block, kind: _Kind, directions: Sequence[Params]) -> ir.Value:
-    """Gates in ONNX's order: [directions, gates · hidden, …]; the biases of a direction joined."""
+    """Gates in ONNX's order: [directions, gates · hidden, …]; the biases of a direction joined.
+
+    Made once of the same parameters, however often the module is called.
+    """
+    first = directions[0][0]
+    made: dict[Any, ir.Value] = first.meta.setdefault("stacked", {})
+    key = kind.order, tuple(tuple(map(id, parts)) for parts in directions)
+    if key in made:
+        return made[key]
     tensors = [[_content(value) for value in parts] for parts in directions]
     if all(tensor is not None for parts in tensors for tensor in parts):
         joined = [
             torch.cat([_reordered(tensor, kind.order) for tensor in parts if tensor is not None])
             for parts in tensors
         ]
-        whole = torch.stack(joined)
-        return b.constants.weight(whole, f"{directions[0][0].name}.{kind.op_type}")
+        made[key] = b.constants.weight(torch.stack(joined), f"{first.name}.{kind.op_type}")
+        return made[key]
     rows = [
         b.Concat(*(_reordered_value(b, value, kind.order) for value in parts), axis=0)
         if len(parts) > 1 else _reordered_value(b, parts[0], kind.order)

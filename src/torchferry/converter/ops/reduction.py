@@ -83,7 +83,11 @@ def _wider(b: Block, x: ir.Value) -> ir.Value:
 
 
 def total(b: Block, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
-    """The sum, in the dtype of ``x``, which is a float, int32 or int64."""
+    """The sum, in the dtype of ``x``, which is a float, int32 or int64.
+
+    onnxruntime 1.32 adds int64 in float64: sums beyond 2**53 are rounded to what that holds,
+    where PyTorch's are exact. Counts, masks and positions are far below.
+    """
     return _reduced(b, "ReduceSum", x, all_axes(x, dim), keepdim)
 
 
@@ -215,8 +219,10 @@ def _quantifier(
     return write
 
 
-lowers(aten.any.dims, aten.any.dim, aten.any.default)(_quantifier(any_true))
-lowers(aten.all.dims, aten.all.dim, aten.all.default)(_quantifier(_all_true))
+_ANY = (aten.any.dims, aten.any.dim, aten.any.default, aten._is_any_true.default)
+_ALL = (aten.all.dims, aten.all.dim, aten.all.default, aten._is_all_true.default)
+lowers(*_ANY)(_quantifier(any_true))
+lowers(*_ALL)(_quantifier(_all_true))
 
 
 # Extremes ----------------------------------------------------------------------------------------

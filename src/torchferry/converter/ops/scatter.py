@@ -13,8 +13,18 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.arithmetic import floor_quotient
-from torchferry.converter.ops.axes import axis_of, expanded, rank, same_size, sizes_of
-from torchferry.converter.ops.index import vector
+from torchferry.converter.ops.axes import (
+    axis_of,
+    expanded,
+    is_complex,
+    kept_complex,
+    moves,
+    rank,
+    same_size,
+    sizes_of,
+)  # fmt: skip
+from torchferry.converter.ops.complex_number import pair
+from torchferry.converter.ops.index import paired, vector
 from torchferry.converter.ops.view import reshaped
 
 __all__ = ["reduced", "scatter_reduce", "scattered"]
@@ -55,11 +65,12 @@ def scattered(
     reduction: str | None = None,
 ) -> ir.Value:
     """``x`` with updates written along an axis; ``index`` and updates are of one shape."""
-    updates = b.cast(updates, x)
-    return reduced(
+    updates, index = b.cast(updates, x), paired(b, x, index)
+    made = reduced(
         b, x, lambda d, u, r: b.ScatterElements(d, index, u, axis=axis, reduction=r), updates,
         reduction,
     )  # fmt: skip
+    return kept_complex(x, made)
 
 
 def _whole(
@@ -73,29 +84,32 @@ def _whole(
 
 
 def _first(b: Block, src: ir.Value, index: ir.Value) -> ir.Value:
-    pairs = list(zip(src.shape or (), index.shape or (), strict=True))
+    # complex numbers have one axis more
+    pairs = list(zip(src.shape or (), index.shape or (), strict=False))
     axes = [axis for axis, pair in enumerate(pairs) if not same_size(*pair)]
     if not axes:
         return src
     ends = b.vector([b.dim(index, axis) for axis in axes])
-    return b.Slice(src, [0] * len(axes), ends, axes)
+    return kept_complex(src, b.Slice(src, [0] * len(axes), ends, axes))
 
 
-@lowers(aten.scatter.src)
+@moves(aten.scatter.src)
 def scatter(b: Block, x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
     return _whole(b, x, dim, index, src, lambda d, i, u, axis: scattered(b, d, i, u, axis))
 
 
-@lowers(aten.scatter.value)
+@moves(aten.scatter.value)
 def scatter_value(b: Block, x: ir.Value, dim: int, index: ir.Value, value: Any) -> ir.Value:
     return scatter(b, x, dim, index, _filled(b, value, x, index))
 
 
 def _filled(b: Block, value: Any, x: ir.Value, index: ir.Value) -> ir.Value:
+    if is_complex(x):
+        return kept_complex(x, b.Expand(pair(b, value, x), b.vector([*sizes_of(b, index), 2])))
     return expanded(b, b.cast(value, x), sizes_of(b, index))
 
 
-@lowers(aten.scatter_add.default)
+@moves(aten.scatter_add.default)
 def scatter_add(b: Block, x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
     return scatter_reduction(b, x, dim, index, src, "add")
 

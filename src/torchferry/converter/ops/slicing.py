@@ -165,7 +165,7 @@ def slice_scatter(
     step: Size = 1,
 ) -> ir.Value:
     axis = axis_of(x, dim)
-    src = kept_complex(src, b.cast(src, x))
+    src = b.cast(src, x)
     if b.dim(src, axis) == 0:
         return x
     if isinstance(step, int) and step == 1:

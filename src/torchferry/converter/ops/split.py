@@ -63,10 +63,8 @@ def _one(b: Block, size: Size) -> ir.Value:
 @moves(aten.split.Tensor, aten.unsafe_split.Tensor, aten.split_copy.Tensor)
 def split(b: Block, x: ir.Value, split_size: Size, dim: int = 0) -> list[ir.Value]:
     axis = axis_of(x, dim)
-    if isinstance(split_size, ir.Value):
-        raise ValueError("how many parts there are depends on a dynamic size: split by a constant")
     size = b.dim(x, axis)
-    if isinstance(size, ir.Value):
+    if isinstance(split_size, ir.Value) or isinstance(size, ir.Value):
         return _counted(b, x, size, split_size, axis)
     if size == 0 or split_size == 0:
         return [x]
@@ -74,18 +72,15 @@ def split(b: Block, x: ir.Value, split_size: Size, dim: int = 0) -> list[ir.Valu
     return _parts(b, x, sizes, axis)
 
 
-def _counted(b: Block, x: ir.Value, size: ir.Value, each: int, axis: int) -> list[ir.Value]:
+def _counted(b: Block, x: ir.Value, size: Size, each: Size, axis: int) -> list[ir.Value]:
     """As many parts as torch.export saw, which took that number for fixed.
 
     The last one has what is left over by whole parts. At a size at which there are more or fewer,
-    the sizes do not add up, and onnxruntime says so.
+    the sizes do not add up, and onnxruntime says so. An axis of no element is not divided by.
     """
-    seen = x.meta["example"].shape[axis] if "example" in x.meta else None
-    count = seen.node.hint if isinstance(seen, torch.SymInt) and seen.node.has_hint() else None
-    if count is None:
-        raise ValueError(_DYNAMIC.format(axis=axis))
-    rest = minus(b, size, times(b, b.Div(minus(b, size, 1), [each]), each))
-    sizes = [*[each] * ((max(count, 1) - 1) // each), rest]
+    divisor = b.Max(each, [1]) if isinstance(each, ir.Value) else [max(each, 1)]
+    rest = minus(b, size, times(b, b.Div(_one(b, minus(b, size, 1)), divisor), each))
+    sizes = [*[each] * (b.results - 1), rest]
     parts = b.Split(x, b.vector(sizes), axis=axis, outputs=len(sizes))
     return list(parts) if isinstance(parts, tuple) else [parts]
 

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import torch
 
 from torchferry.converter.block import Block
-from torchferry.converter.lowering import lowers
-from torchferry.converter.ops.axes import Size, sizes_of, steps
+from torchferry.converter.ops.axes import Size, moves, sizes_of, steps
+from torchferry.converter.ops.scatter import scattered
 from torchferry.converter.ops.view import flat, reshaped
 from torchferry.converter.weight import Weight
 
@@ -52,7 +52,7 @@ def _places(
     return places
 
 
-@lowers(aten.as_strided.default, aten.as_strided_copy.default)
+@moves(aten.as_strided.default, aten.as_strided_copy.default)
 def as_strided(
     b: Block,
     x: ir.Value,
@@ -64,7 +64,7 @@ def as_strided(
     return b.Gather(flat(b, x), _places(b, size, stride, storage_offset), axis=0)
 
 
-@lowers(aten.as_strided_scatter.default)
+@moves(aten.as_strided_scatter.default)
 def as_strided_scatter(
     b: Block,
     x: ir.Value,
@@ -75,5 +75,4 @@ def as_strided_scatter(
 ) -> ir.Value:
     _check_contiguous(x)
     places = flat(b, _places(b, size, stride, storage_offset))
-    made = b.ScatterElements(flat(b, x), places, flat(b, b.cast(src, x)))
-    return reshaped(b, made, sizes_of(b, x))
+    return reshaped(b, scattered(b, flat(b, x), places, flat(b, src), 0), sizes_of(b, x))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from rewriting import feeds_for, keeps, parse, run, same_numbers
 
 from torchferry.optimizer.driver import apply_rules
+from torchferry.optimizer.known_sizes import name_sizes
+from torchferry.optimizer.rules import identity
 from torchferry.optimizer.rules.onnxruntime.attention import RULES
 from torchferry.optimizer.tally import Tally
 
@@ -214,3 +217,58 @@ def test_one_head_for_all_by_broadcasting_stays_right():
 
 def test_older_opsets_have_no_attention():
     keeps(RULES, graph(PRODUCT + "w = Add(x, m) " + END, "float[b,t]"), opset=22)
+
+
+CAUSAL = (
+    "n = Shape<start=2, end=3>(q) both = Concat<axis=0>(n, n) f = Expand(inf, both) "
+    "one = Constant<value_int=1>() m1 = Trilu<upper=1>(f, one) w = Add(x, m1) "
+)
+
+
+def test_what_hides_later_keys_is_said_by_an_attribute():
+    square = {"kv": "a,4,b,8", "mask": "bool[a,1,b,b]"}
+    found = fused(graph(PRODUCT + CAUSAL + END, **square))
+    assert found.attributes["is_causal"].value == 1
+    assert len(found.inputs) == 3
+
+
+def test_with_more_keys_than_queries_it_is_not_said():
+    text = graph(PRODUCT + CAUSAL.replace("(n, n)", "(n, l)") + END)
+    text = text.replace("n = Shape", "l = Shape<start=2, end=3>(k) n = Shape", 1)
+    keeps(RULES, text, "masked as a whole", opset=23)
+
+
+GROUPED = """
+    rows = Constant<value_ints=[0,2,-1,0]>() heads = Constant<value_ints=[0,4,-1,0]>()
+    qs = Mul(q, s) qr = Reshape(qs, rows) kt = Transpose<perm=[0,1,3,2]>(k)
+    x0 = MatMul(qr, kt) x = Reshape(x0, heads) """
+ROWS = "p = Softmax<axis=-1>(w) pr = Reshape(p, rows) y0 = MatMul(pr, v) y = Reshape(y0, heads)"
+
+
+def grouped(masked: str, more: str = "", kv: str = "a,2,t,8") -> ir.Model:
+    model = parse(graph(GROUPED + masked + ROWS + more, kv=kv), 23)
+    name_sizes(model.graph)
+    return model
+
+
+@pytest.mark.parametrize("masked", ["w = Identity(x) ", "w = Where(m, x, low) ", FINITE])
+def test_heads_of_a_group_that_are_rows_of_one_matrix(masked):
+    model = grouped(masked)
+    assert apply_rules(model, (*identity.RULES, *RULES), Tally()) > 0
+    name_sizes(model.graph)
+    same_numbers(parse(graph(GROUPED + masked + ROWS, kv="a,2,t,8"), 23), model, SIZES)
+    (found,) = [n for n in model.graph if n.op_type == "Attention"]
+    assert found.inputs[0].name == "q"
+    assert not [n for n in model.graph if n.op_type in ("Softmax", "MatMul")]
+
+
+def test_rows_that_are_joined_otherwise_stay():
+    """All rows in one matrix for each batch is no grouping of heads."""
+    text = graph(GROUPED + "w = Identity(x) " + ROWS, kv="a,2,t,8")
+    text = text.replace("[0,2,-1,0]", "[0,2,-1,4]").replace("kv", "kv")
+    text = text.replace("float[a,2,t,8] k", "float[a,2,t,4] k")
+    model, tally = parse(text, 23), Tally()
+    name_sizes(model.graph)
+    apply_rules(model, (*identity.RULES, *RULES), tally)
+    assert not [n for n in model.graph if n.op_type == "Attention"]
+    assert any("joined" in reason for reason in tally.declined["AttentionGrouped"])

@@ -104,12 +104,12 @@ def test_what_is_made():
         RULES,
         "g (float[a,3,b,8] x, float[1,b,4] angle) => (float[a,3,b,8] y) {"
         + ANGLES.replace("zero =", "zero0 =").replace("half =", "half0 =") + SPLIT + TURN + "}",
-        "g (float[a,3,b,8] x, float[1,b,4] angle) => (float[a,3,b,8] y) {" + ANGLES + """
+        """g (float[a,3,b,8] x, float[1,b,4] angle) => (float[a,3,b,8] y) {
             one = Constant<value_ints=[1]>() ones = Constant<value_ints=[1,1]>()
-            hc = Slice(cos, zero, half, last) h1 = Squeeze(hc, one) n = Shape<start=0, end=1>(x)
-            to = Concat<axis=0>(n, ones) e = Expand(h1, to)
-            hs = Slice(sin, zero, half, last) h2 = Squeeze(hs, one) n2 = Shape<start=0, end=1>(x)
-            to2 = Concat<axis=0>(n2, ones) e2 = Expand(h2, to2)
+            c = Cos(angle) c4 = Unsqueeze(c, one) c3 = Squeeze(c4, one)
+            n = Shape<start=0, end=1>(x) to = Concat<axis=0>(n, ones) e = Expand(c3, to)
+            s = Sin(angle) s4 = Unsqueeze(s, one) s3 = Squeeze(s4, one)
+            n2 = Shape<start=0, end=1>(x) to2 = Concat<axis=0>(n2, ones) e2 = Expand(s3, to2)
             y = RotaryEmbedding(x, e, e2) }""",
         opset=23, sizes=SIZES,
     )  # fmt: skip

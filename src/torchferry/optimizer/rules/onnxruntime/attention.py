@@ -18,7 +18,6 @@ from torchferry.optimizer.facts import (
     array,
     attribute,
     constant,
-    ints,
     number,
     rank,
     same_size,
@@ -27,6 +26,13 @@ from torchferry.optimizer.facts import (
 )
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Declined, Rule, require
+from torchferry.optimizer.rules.onnxruntime.attention_mask import (
+    is_causal,
+    is_finite,
+    is_number,
+    made_by,
+    sees,
+)
 
 __all__ = ["RULES"]
 
@@ -36,12 +42,6 @@ _HIDDEN = -1e30
 _LEAST = -1e38
 """What hides a score here: of a row that has the least float32 or -inf everywhere, the kernel
 makes zeros, where a Softmax makes equal weights of the first and NaN of the second."""
-
-_FINITE = {
-    "Where": (1, 2), "Add": (0, 1), "Cast": (0,), "Expand": (0,), "Gather": (0,), "Slice": (0,),
-    "Reshape": (0,), "Transpose": (0,), "Unsqueeze": (0,), "Squeeze": (0,), "Identity": (0,),
-}  # fmt: skip
-"""Operators of finite values that give finite ones, and which inputs those values are."""
 
 _WHERE = frozenset({"CPU"})
 """Where it was measured to pay."""
@@ -76,27 +76,17 @@ def _scaled(value: ir.Value | None) -> tuple[ir.Value, float]:
     factor = 1.0
     if value is None:
         raise Declined("there is no value")
-    while (node := _made_by(value, "Mul", "Div")) is not None:
+    while (node := made_by(value, "Mul", "Div")) is not None:
         left, right = node.inputs
-        if node.op_type == "Mul" and _is_number(left):
+        if node.op_type == "Mul" and is_number(left):
             left, right = right, left
-        if not _is_number(right) or left is None:
+        if not is_number(right) or left is None:
             break
         by = float(number(right))
         require(by > 0, "a scale is not positive")
         factor = factor * by if node.op_type == "Mul" else factor / by
         value = left
     return value, factor
-
-
-def _is_number(value: ir.Value | None) -> bool:
-    tensor = constant(value)
-    return tensor is not None and tensor.size == 1
-
-
-def _made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    node = None if value is None else value.producer()
-    return node if node is not None and node.op_type in op_types and not node.domain else None
 
 
 def _read(scores: ir.Value) -> _Scores:
@@ -106,22 +96,20 @@ def _read(scores: ir.Value) -> _Scores:
         Declined: it is made otherwise.
     """
     bias = mask = hidden = None
-    if (node := _made_by(scores, "Where")) is not None:
+    if (node := made_by(scores, "Where")) is not None:
         mask, scores, hidden = node.inputs  # type: ignore[assignment]  # it has three
-        require(_is_number(hidden) and float(number(hidden)) < _HIDDEN, "hidden scores count")
-    elif (node := _made_by(scores, "Add")) is not None:
+        require(is_number(hidden) and float(number(hidden)) < _HIDDEN, "hidden scores count")
+    elif (node := made_by(scores, "Add")) is not None:
         sides = [value for value in node.inputs if value is not None]
         products = [value for value in sides if _is_product(value)]
         require(len(products) == 1, "it is not clear which term is the mask")
         scores = products[0]
         bias = sides[1] if sides[0] is scores else sides[0]
     product, scale = _scaled(scores)
-    node = _made_by(product, "MatMul")
-    if node is None:
-        raise Declined("the scores are no product")
-    query, by_query = _scaled(node.inputs[0])
+    left, node = _product(product)
+    query, by_query = _scaled(left)
     turned, by_key = _scaled(node.inputs[1])
-    turn = _made_by(turned, "Transpose")
+    turn = made_by(turned, "Transpose")
     if turn is None or attribute(turn, "perm") not in ([0, 1, 3, 2], [0, 2, 3, 1]):
         raise Declined("the key is not transposed in its last axes")
     order = _HEADS_FIRST if attribute(turn, "perm") == [0, 1, 3, 2] else [0, 2, 1, 3]
@@ -133,14 +121,57 @@ def _read(scores: ir.Value) -> _Scores:
 def _is_product(value: ir.Value | None) -> bool:
     if value is None or value.shape is None or len(value.shape) != 4:
         return False
-    return _made_by(_scaled(value)[0], "MatMul") is not None
+    product = _scaled(value)[0]
+    try:
+        return bool(_product(product))
+    except Declined:
+        return False
+
+
+def _product(value: ir.Value) -> tuple[ir.Value | None, ir.Node]:
+    """The left side of a product, and the MatMul; the heads of a group may be rows of one matrix.
+
+    Raises:
+        Declined: it is no product.
+    """
+    node = made_by(value, "MatMul")
+    if node is not None:
+        return node.inputs[0], node
+    parted = made_by(value, "Reshape")
+    node = None if parted is None else made_by(parted.inputs[0], "MatMul")
+    if node is None:
+        raise Declined("the scores are no product")
+    return _ungrouped(node.inputs[0], value), node
+
+
+def _ungrouped(rows: ir.Value | None, value: ir.Value) -> ir.Value:
+    """(batch, heads, length, n) of (batch, groups, heads / groups · length, n).
+
+    Args:
+        rows: the second.
+        value: has as many heads and the same length.
+
+    Raises:
+        Declined: that is not so.
+    """
+    node = made_by(rows, "Reshape")
+    if node is None or node.inputs[0] is None:
+        raise Declined("the rows of a group are not made by a Reshape")
+    whole, joined, like = shape(node.inputs[0]), shape(rows), shape(value)
+    require(len(whole) == len(joined) == len(like) == 4, "there are not four axes")
+    kept = (whole[0], whole[3]) == (joined[0], joined[3]) and whole[:3] == like[:3]
+    require(kept, "more than heads and rows are joined")
+    heads, groups = whole[1], joined[1]
+    known = isinstance(heads, int) and isinstance(groups, int) and groups > 0
+    require(known and heads % groups == 0, "the heads are not in groups")
+    return node.inputs[0]
 
 
 def _once(value: ir.Value) -> ir.Value:
     """A key or a value without the repetition of its heads, if they are repeated in order."""
-    reshape = _made_by(value, "Reshape")
-    expand = _made_by(reshape.inputs[0], "Expand") if reshape else None
-    unsqueeze = _made_by(expand.inputs[0], "Unsqueeze") if expand else None
+    reshape = made_by(value, "Reshape")
+    expand = made_by(reshape.inputs[0], "Expand") if reshape else None
+    unsqueeze = made_by(expand.inputs[0], "Unsqueeze") if expand else None
     if reshape is None or expand is None or unsqueeze is None:
         return value
     inner = unsqueeze.inputs[0]
@@ -176,56 +207,27 @@ def _check_mask(mask: ir.Value, query: ir.Value) -> None:
     require(fits, "the mask is larger than the scores")
 
 
-def _is_finite(value: ir.Value | None) -> bool:
-    """Whether a value is made of finite constants only, so that it hides nothing for good."""
-    tensor = constant(value)
-    if tensor is not None:
-        return bool(np.isfinite(array(value, most=1 << 24)).all())
-    node = None if value is None else value.producer()
-    if node is None or node.domain or node.op_type not in _FINITE:
-        return False
-    return all(_is_finite(node.inputs[i]) for i in _FINITE[node.op_type])
-
-
 def _is_guarded(result: ir.Value, mask: ir.Value) -> bool:
     """Whether rows that see nothing are put aside by all who read the result."""
     readers = list(result.consumers())
     put = [node for node in readers if node.op_type == "Where" and node.inputs[1] is result]
     if not put or len(put) != len(readers) or result.is_graph_output():
         return False
-    return all(_sees(node.inputs[0], mask) and _is_finite(node.inputs[2]) for node in put)
-
-
-def _sees(condition: ir.Value | None, mask: ir.Value) -> bool:
-    """Whether a condition asks if anything in the last axis of a mask is not hidden."""
-    node = _made_by(condition, "Greater", "Cast", "ReduceSum", "ReduceMax")
-    reduced = False
-    while node is not None:
-        value = node.inputs[0]
-        if node.op_type == "Greater" and not _is_number(node.inputs[1]):
-            return False
-        if node.op_type == "Greater" and number(node.inputs[1]) not in (0, -np.inf):
-            return False
-        if node.op_type.startswith("Reduce"):
-            reduced = len(node.inputs) > 1 and ints(node.inputs[1]) in ([-1], [3])
-        if value is mask:
-            return reduced
-        node = _made_by(value, "Greater", "Cast", "ReduceSum", "ReduceMax")
-    return False
+    return all(sees(node.inputs[0], mask) and is_finite(node.inputs[2]) for node in put)
 
 
 def _added(b: Block, found: _Scores) -> ir.Value | None:
     """What the kernel adds to the scores, so that it hides what was hidden and nothing more."""
     if found.mask is not None:
         zero = b.constant(0, found.query)
-        hidden = max(float(number(found.hidden)), _LEAST) if _is_finite(found.hidden) else -np.inf
+        hidden = max(float(number(found.hidden)), _LEAST) if is_finite(found.hidden) else -np.inf
         added = b.Where(found.mask, zero, b.constant(hidden, found.query))
         added.type, added.shape = zero.type, found.mask.shape
     elif found.bias is None or (constant(found.bias) is not None and _is_moderate(found.bias)):
         return found.bias
     else:
         added = b.Max(found.bias, _LEAST, like=found.bias)
-        if not _is_finite(found.bias):
+        if not is_finite(found.bias):
             infinite = b.IsInf(found.bias)
             added = b.Where(infinite, found.bias, added, like=found.bias)
     result: ir.Value = added
@@ -295,9 +297,9 @@ class Attention(Rule):
         require(rank(key) == 4, "there are not four axes")
         _check_sizes(found.query, _in_order(shape(key), found.order), shape(_once(value)))
         mask = found.mask if found.mask is not None else found.bias
-        if mask is not None:
+        if mask is not None and not self._is_causal(found):
             _check_mask(mask, found.query)
-            safe = _is_finite(found.bias if found.mask is None else found.hidden)
+            safe = is_finite(found.bias if found.mask is None else found.hidden)
             exact = found.query.dtype == ir.DataType.FLOAT or (found.mask is not None and not safe)
             require(exact, "half-precise scores and their mask may round otherwise")
             kept = safe or cleared is not None or _is_guarded(product.outputs[0], mask)
@@ -305,13 +307,45 @@ class Attention(Rule):
 
     def rewrite(self, b: Block, scores: ir.Value, value: ir.Value) -> Any:
         found = _read(scores)
-        query, key, mask = found.query, found.shared_key, _added(b, found)
+        query, key = found.query, found.shared_key
+        causal = self._is_causal(found)
+        mask = None if causal else _added(b, found)
         length = _in_order(shape(key), found.order)[2]
         if found.order != _HEADS_FIRST:
             key = b.Transpose(key, perm=found.order)
         if mask is not None:
             mask = _whole(b, mask, query, length, key)
-        return b.Attention(query, key, _once(value), mask, scale=found.scale)
+        return b.Attention(
+            query, key, _once(value), mask, scale=found.scale, is_causal=1 if causal else None
+        )
+
+    def _is_causal(self, found: _Scores) -> bool:
+        length = _in_order(shape(found.shared_key), found.order)[2]
+        return is_causal(found.bias, size(found.query, 2), length)
+
+
+class AttentionGrouped(Attention):
+    """The same, of heads that share a key  →  Attention
+
+    Where the heads of a group are more rows of one matrix, before each of the two products.
+    """
+
+    def pattern(self, p: Ops, scores: Var, value: Var) -> Any:
+        softmax = p.Softmax(scores, axis=lambda axis: axis in (-1, 3))
+        rows = p.Reshape(softmax, p.rest("joined"), name="rows")
+        return p.Reshape(p.MatMul(rows, value), p.rest("parted"), name="product")
+
+    def starts(self, node: ir.Node) -> bool:
+        """Whether it is a product that is laid out otherwise."""
+        maker = node.inputs[0].producer() if node.inputs[0] is not None else None
+        return maker is not None and maker.op_type == "MatMul"
+
+    def check(
+        self, scores: ir.Value, value: ir.Value, cleared: ir.Node | None, product: ir.Node,
+        rows: ir.Node | None = None,
+    ) -> None:  # fmt: skip
+        _ungrouped(None if rows is None else rows.outputs[0], product.outputs[0])
+        super().check(scores, value, cleared, product)
 
 
 def _in_order(sizes: tuple[Size, ...], order: list[int]) -> tuple[Size, ...]:
@@ -347,4 +381,4 @@ class AttentionCache(Rule):
         return b.op("Attention", q, k, v, mask, past_k, past_v, outputs=3, scale=scale)
 
 
-RULES: tuple[Rule, ...] = (KeyTransposed(), Attention(), AttentionCache())
+RULES: tuple[Rule, ...] = (KeyTransposed(), Attention(), AttentionGrouped(), AttentionCache())

@@ -168,8 +168,26 @@ def _uncut(x: ir.Value) -> ir.Value:
 
 
 def _first_half(b: Block, value: ir.Value) -> ir.Value:
-    found: ir.Value = b.Slice(value, [0], [int(str(size(value, 3))) // 2], [3])
+    """The first half of the last axis: of what a value was made of, rather than cut off it."""
+    node = value.producer()
+    made = node is not None and not node.domain and constant(value) is None
+    if node is not None and made and node.op_type == "Concat":
+        return _input(node, 0)
+    if node is not None and made and (node.op_type in _SAME_ON_HALVES or node.op_type == "Mul"):
+        index = 1 if node.op_type == "Mul" and _single(node.inputs[0]) else 0
+        inputs = list(node.inputs)
+        inputs[index] = _first_half(b, _input(node, index))
+        made_again: ir.Value = b.again(node, inputs)
+        return made_again
+    found: ir.Value = b.Slice(value, [0], [int(str(size(value, -1))) // 2], [-1])
     return found
+
+
+def _input(node: ir.Node, index: int) -> ir.Value:
+    value = node.inputs[index]
+    if value is None:
+        raise Declined(f"{node.op_type} lacks an input")
+    return value
 
 
 class RotaryPart(Rule):

@@ -1,0 +1,1 @@
+"""Kernels of our making for runs of element-wise operators: found, written in C, compiled."""

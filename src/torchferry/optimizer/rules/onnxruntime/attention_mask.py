@@ -1,0 +1,122 @@
+"""What masks of attention hide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from torchferry.dims import Size
+from torchferry.optimizer.facts import array, attribute, constant, ints, number
+from torchferry.optimizer.sizes import contents
+
+__all__ = ["hides", "is_causal", "is_finite", "is_number", "made_by", "sees"]
+
+_FINITE = {
+    "Where": (1, 2), "Add": (0, 1), "Cast": (0,), "Expand": (0,), "Gather": (0,), "Slice": (0,),
+    "Reshape": (0,), "Transpose": (0,), "Unsqueeze": (0,), "Squeeze": (0,), "Identity": (0,),
+}  # fmt: skip
+"""Operators of finite values that give finite ones, and which inputs those values are."""
+
+_MOST = 1 << 24  # elements of a mask that is looked at
+
+
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node of ONNX's own that makes a value, if it is one of these operators."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.op_type in op_types and not node.domain else None
+
+
+def is_number(value: ir.Value | None) -> bool:
+    """Whether a value is a constant of one element."""
+    tensor = constant(value)
+    return tensor is not None and tensor.size == 1
+
+
+def is_finite(value: ir.Value | None) -> bool:
+    """Whether a value is made of finite constants only, so that it hides nothing for good."""
+    tensor = constant(value)
+    if tensor is not None:
+        return bool(np.isfinite(array(value, most=_MOST)).all())
+    node = None if value is None else value.producer()
+    if node is None or node.domain or node.op_type not in _FINITE:
+        return False
+    return all(is_finite(node.inputs[i]) for i in _FINITE[node.op_type])
+
+
+def sees(condition: ir.Value | None, mask: ir.Value) -> bool:
+    """Whether a condition asks if anything in the last axis of a mask is not hidden."""
+    node = made_by(condition, "Greater", "Cast", "ReduceSum", "ReduceMax")
+    reduced = False
+    while node is not None:
+        value = node.inputs[0]
+        if node.op_type == "Greater" and not is_number(node.inputs[1]):
+            return False
+        if node.op_type == "Greater" and number(node.inputs[1]) not in (0, -np.inf):
+            return False
+        if node.op_type.startswith("Reduce"):
+            reduced = len(node.inputs) > 1 and ints(node.inputs[1]) in ([-1], [3])
+        if value is mask:
+            return reduced
+        node = made_by(value, "Greater", "Cast", "ReduceSum", "ReduceMax")
+    return False
+
+
+def hides(content: np.ndarray[Any, Any]) -> bool:
+    """Whether a score that this number is added to has no weight, be it the only one of a row."""
+    return content.size == 1 and bool(content.item() <= np.finfo(np.float32).min)
+
+
+def is_causal(bias: ir.Value | None, rows: Size, columns: Size) -> bool:
+    """Whether a term hides the keys behind each query and nothing else: as many of both.
+
+    Args:
+        bias: is added to the scores.
+        rows: the number of queries.
+        columns: the number of keys.
+    """
+    if rows != columns or bias is None:
+        return False
+    if constant(bias) is not None:
+        content = array(bias, most=_MOST)
+        if content.shape != (rows, columns):
+            return False
+        behind = np.triu(np.ones(content.shape, bool), 1)
+        hiding = content[behind] <= np.finfo(np.float32).min
+        return bool(hiding.all() and not content[~behind].any())
+    node = made_by(bias, "Trilu", "Where")
+    if node is None:
+        return False
+    if node.op_type == "Trilu":
+        hidden = _fill(node.inputs[0], rows, columns)
+        corner = _triangle(node) == (True, 1)
+        return corner and hidden is not None and hides(np.asarray(hidden))
+    condition, yes, no = node.inputs
+    if (equal := made_by(condition, "Equal")) is not None and _is(equal.inputs[1], 0):
+        condition, yes, no = equal.inputs[0], no, yes
+    triangle = made_by(condition, "Trilu")
+    if triangle is None or not (is_number(yes) and is_number(no)):
+        return False
+    ones = _fill(triangle.inputs[0], rows, columns)
+    lower = _triangle(triangle) == (False, 0) and ones == 1
+    return lower and _is(yes, 0) and hides(array(no))
+
+
+def _is(value: ir.Value | None, wanted: float) -> bool:
+    return is_number(value) and bool(number(value) == wanted)
+
+
+def _triangle(node: ir.Node) -> tuple[bool, int | None]:
+    """Which half a Trilu keeps, and from which diagonal on."""
+    offset = node.inputs[1] if len(node.inputs) > 1 else None
+    at = 0 if offset is None else int(number(offset)) if is_number(offset) else None
+    return bool(attribute(node, "upper", 1)), at
+
+
+def _fill(value: ir.Value | None, rows: Size, columns: Size) -> float | None:
+    """The number that fills a matrix of this size."""
+    node = made_by(value, "Expand")
+    if node is None or not is_number(node.inputs[0]):
+        return None
+    return float(number(node.inputs[0])) if contents(node.inputs[1]) == (rows, columns) else None

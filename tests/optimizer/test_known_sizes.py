@@ -1,0 +1,79 @@
+"""Sizes that follow are named; what is declared, or does not follow, stays."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from rewriting import HEAD
+
+from torchferry.optimizer.known_sizes import name_sizes
+
+
+def named(body: str, rank: int = 4, head: str = "float[a,2,b,8] x, float[a,2,t,8] y") -> list:
+    """The sizes of v, of which only the rank was known."""
+    unknown = ",".join("?" * rank)
+    proto = onnx.parser.parse_model(
+        HEAD.format(opset=20) + f"g ({head}) => (float[{unknown}] z) {{ {body} z = Neg(v) }}"
+    )
+    proto = onnx.shape_inference.infer_shapes(proto)
+    model = ir.from_proto(proto)
+    for node in model.graph:  # as torch.onnx declares what it does not follow
+        for value in node.outputs:
+            if value.name == "v":
+                value.shape = ir.Shape([None] * rank)
+    name_sizes(model.graph)
+    (value,) = [v for node in model.graph for v in node.outputs if v.name == "v"]
+    return [d if isinstance(d, int) else d.value for d in value.shape]
+
+
+FLAT = (
+    "l = Shape<start=2, end=3>(x) w = Constant<value_ints=[8]>() m = Constant<value_ints=[-1]>()"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "rank", "sizes"),
+    [
+        (FLAT + "to = Concat<axis=0>(m, l, w) v = Reshape(x, to)", 3, ["2*a", "b", 8]),
+        ("to = Constant<value_ints=[0, -1, 4]>() v = Reshape(x, to)", 3, ["a", "4*b", 4]),
+        ("to = Constant<value_ints=[3, -1]>() v = Reshape(x, to)", 2, [3, "(16*a*b)//3"]),
+        (
+            "to = Constant<value_ints=[0, 4, -1, 0]>() v = Reshape(x, to)",
+            4,
+            ["a", 4, "(2*b)//4", 8],
+        ),
+        ("to = Constant<value_ints=[0, -1]>() v = Reshape<allowzero=1>(x, to)", 2, [0, None]),
+        ("v = Transpose<perm=[0,2,1,3]>(x)", 4, ["a", "b", 2, 8]),
+        ("v = Transpose(x)", 4, [8, "b", 2, "a"]),
+        ("t = Transpose<perm=[0,1,3,2]>(y) v = MatMul(x, t)", 4, ["a", 2, "b", "t"]),
+        ("v = Softmax(x)", 4, ["a", 2, "b", 8]),
+        ("v = Mul(x, x)", 4, ["a", 2, "b", 8]),
+        ("v = Add(x, y)", 4, ["a", 2, None, 8]),
+        ("v = Concat<axis=2>(x, y)", 4, ["a", 2, "b + t", 8]),
+        ("o = Constant<value_ints=[3,1,2,1,1]>() v = Expand(x, o)", 5, [3, "a", 2, "b", 8]),
+    ],
+)
+def test_what_follows_is_named(body, rank, sizes):
+    assert named(body, rank) == sizes
+
+
+def test_sizes_without_names_follow_to_none():
+    assert named("v = Neg(x)", 2, "float[?,8] x") == [None, 8]
+
+
+def test_what_is_declared_stays():
+    text = "g (float[a,8] x) => (float[a,8] z) { v = Neg(x) z = Neg(v) }"
+    model = ir.from_proto(onnx.parser.parse_model(HEAD.format(opset=20) + text))
+    value = model.graph[0].outputs[0]
+    value.type = ir.TensorType(ir.DataType.FLOAT)
+    value.shape = ir.Shape(["rows", None])
+    assert name_sizes(model.graph) == 1
+    assert [str(value.shape[0]), value.shape[1]] == ["rows", 8]
+    assert name_sizes(model.graph) == 0
+
+
+def test_outputs_of_the_graph_stay():
+    text = "g (float[a,8] x) => (float[?,?] z) { z = Neg(x) }"
+    model = ir.from_proto(onnx.parser.parse_model(HEAD.format(opset=20) + text))
+    assert name_sizes(model.graph) == 0
