@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 import torch
@@ -145,3 +146,65 @@ def test_a_model_of_16_bits_is_compared_as_coarsely_as_it_computes():
     found = compare(program, convert(program), feed="torch")
     assert found.ok
     assert found.tolerance.atol > 1e-3
+
+
+class Pair(torch.nn.Module):
+    def forward(self, x):
+        return x * 3, x * 2
+
+
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(torch.tanh(self.layer(x)))
+
+
+def with_outputs(model, change):
+    """An ONNX model of a module, its list of outputs changed."""
+    converted = torchferry.to_onnx(model, (torch.randn(3, 4),)).model
+    change(converted.graph)
+    return converted
+
+
+def constant_output(graph):
+    value = ir.val("folded", const_value=ir.tensor(np.zeros((3, 4), np.float32), name="folded"))
+    graph.register_initializer(value)
+    graph.outputs[0] = value
+
+
+def input_as_output(graph):
+    graph.outputs[0] = graph.inputs[0]
+
+
+def one_for_two(graph):
+    graph.outputs[0] = graph.outputs[1]
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+@pytest.mark.parametrize("change", [constant_output, input_as_output, one_for_two])
+def test_every_output_is_compared_whatever_makes_it(change, against):
+    wrong = with_outputs(Pair(), change)
+    given = (torch.randn(3, 4),)
+    assert not compare(Pair(), wrong, given, against=against).ok
+    right = with_outputs(Pair(), lambda graph: None)
+    assert compare(Pair(), right, given, against=against).ok
+    assert len(wrong.graph.outputs) == 2
+    assert not any(node.op_type == "Identity" for node in wrong.graph)
+
+
+@pytest.mark.parametrize("reference", ["program", "onnx"])
+def test_an_output_that_is_missing_is_refused(reference):
+    wrong = with_outputs(Pair(), lambda graph: graph.outputs.pop())
+    model = Pair() if reference == "program" else with_outputs(Pair(), lambda graph: None)
+    inputs = (torch.randn(3, 4),) if reference == "program" else None
+    with pytest.raises(UsageError, match=r"2 outputs, the .* only 1"):
+        compare(model, wrong, inputs)
+
+
+def test_a_module_called_twice_is_its_last_call_when_that_is_the_output():
+    model = Twice().eval()
+    converted = torchferry.to_onnx(model, (torch.randn(3, 4),)).model
+    assert compare(model, converted, (torch.randn(3, 4),), against="eager").ok

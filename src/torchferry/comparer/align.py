@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.comparer.piece import reads
+from torchferry.errors import UsageError
 
 __all__ = [
     "Origin",
@@ -203,6 +204,11 @@ def _module_values(graph: ir.Graph) -> dict[str, str]:
                 later = path not in exits or place[exits[path]] < place[value]
                 if path not in paths and later:
                     exits[path] = value
+    for value in graph.outputs:  # they are read outside of every module
+        producer = value.producer()
+        for path in scopes.get(producer, ()) if producer is not None else ():
+            if path not in exits or place[exits[path]] < place[value]:
+                exits[path] = value
     ends = last | exits
     # Of modules that end in one value, the innermost comes last; the outermost says most.
     return {str(ends[path].name): path for path in sorted(ends, key=len, reverse=True)}
@@ -214,6 +220,11 @@ def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
         for spec in program.graph_signature.output_specs
         if spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, ConstantArgument)
     ]
+    if len(graph.outputs) < len(names):
+        raise UsageError(
+            f"the program has {len(names)} outputs, the ONNX model only {len(graph.outputs)}: "
+            "compare models that return the same"
+        )
     if len(names) != len(graph.outputs):
         return {}
     return {
@@ -249,6 +260,11 @@ def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
     if 2 * same < len(numbered):
         for name in numbered:
             found.pop(name, None)
+    if len(graph.outputs) < len(reference.outputs):
+        raise UsageError(
+            f"the reference has {len(reference.outputs)} outputs, the model only "
+            f"{len(graph.outputs)}: compare models that return the same"
+        )
     if len(reference.outputs) == len(graph.outputs):
         for value, other in zip(graph.outputs, reference.outputs, strict=True):
             if value.producer() is not None and other.name in names:

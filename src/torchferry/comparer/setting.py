@@ -156,7 +156,28 @@ def _onnx_model(source: Any) -> ir.Model:
             f"cannot compare a {type(source).__name__}: give a module, an ExportedProgram, or an "
             "ONNX model"
         )
-    return source
+    return _with_own_outputs(source)
+
+
+def _with_own_outputs(model: ir.Model) -> ir.Model:
+    """The model with every output made by a node, and each by another, so that all are compared.
+
+    An output that is an input, a weight or another output too is made by a node of its own.
+    """
+    values = list(model.graph.outputs)
+    if len(set(values)) == len(values) and all(v.producer() is not None for v in values):
+        return model
+    model = model.clone()
+    seen: set[ir.Value] = set()
+    for index, value in enumerate(list(model.graph.outputs)):
+        if value in seen or value.producer() is None:
+            node = ir.node("Identity", [value], name=f"output_{index}_of_{value.name}")
+            made = node.outputs[0]
+            made.name, made.type, made.shape = node.name, value.type, value.shape
+            model.graph.append(node)
+            model.graph.outputs[index] = made
+        seen.add(value)
+    return model
 
 
 def _sets(inputs: Any) -> list[Call]:
