@@ -5,6 +5,7 @@ import contextlib
 import torch
 from torch import nn
 
+from torchferry.diagnoser import trace_execution_piece_by_piece
 from torchferry.diagnoser.buffers import buffers_kept
 
 
@@ -21,3 +22,29 @@ def test_buffers_have_their_values_again_also_after_an_exception() -> None:
         raise _StopError
     assert norm.num_batches_tracked.item() == 0
     assert norm.running_mean.abs().sum() == 0
+
+
+def test_a_buffer_that_was_put_in_the_place_of_another_is_taken_out_again() -> None:
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen = torch.cat([self.seen, x])
+            return self.seen.sum()
+
+    model = Grows()
+    before = model.seen
+    with buffers_kept(model):
+        assert model(torch.ones(3)) == 3
+    assert model.seen is before
+
+
+def test_tracing_a_model_that_trains_leaves_its_statistics() -> None:
+    model = nn.Sequential(
+        nn.BatchNorm1d(4), nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trace_execution_piece_by_piece(model.train(), [(torch.rand(n, 4) + 5,) for n in (3, 5)])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

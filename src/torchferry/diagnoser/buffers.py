@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch.nn.parameter import is_lazy
 
 __all__ = ["buffers_kept"]
 
@@ -23,10 +24,16 @@ def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     >>> norm.num_batches_tracked.item()
     0
     """
-    state = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    state = [
+        (owner, name, buffer, buffer.clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None and not is_lazy(buffer)
+    ]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, value in state:
+            for owner, name, buffer, value in state:
+                owner._buffers[name] = buffer  # the forward may have put another in its place
                 buffer.copy_(value)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer import accept_aliases
+from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.functions import find_functions
 from torchferry.diagnoser.quiet import telling
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
@@ -324,7 +325,7 @@ def trace_execution_piece_by_piece(
 
 def _run(root: Piece, sets: Sequence[Arguments]) -> None:
     model = root.model
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), buffers_kept(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for args, named in sets:
             kwargs = accept_aliases(model, named) if root.method_name == "forward" else named

@@ -316,7 +316,7 @@ def _equal(diff: Discrepancy, options: Options) -> bool:
 def _repeats(piece: Piece, call: Record, options: Options) -> bool:
     """Whether PyTorch gives the recorded outputs when the call is made again."""
     args, kwargs = clone((call.args, call.kwargs))
-    with torch.no_grad():
+    with torch.no_grad(), buffers_kept(piece.model):
         got = _guarded(
             "EVAL", lambda: getattr(piece.model, piece.method_name)(*args, **kwargs), options
         )
