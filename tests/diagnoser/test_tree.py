@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchferry.diagnoser.output import trace_execution_piece_by_piece
 from torchferry.diagnoser.tree import Piece, build_tree, recorded
 from torchferry.errors import UsageError
 from torchferry.values import make_dynamic_cache
@@ -156,3 +157,14 @@ def test_a_call_may_be_added_by_hand() -> None:
     x.zero_()
     assert torch.equal(piece.calls[0].args[0], torch.ones(2))
     assert piece.normalized((x,), {})[1].keys() == {"input"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_part_is_a_piece_that_cannot_be_exported():
+    model = nn.Sequential(torch.jit.script(nn.Linear(4, 4)), nn.ReLU())
+    found = trace_execution_piece_by_piece(model, [(torch.rand(n, 4),) for n in (2, 3)])
+    scripted, relu = found.children
+    assert len(scripted.calls) == 2
+    found.try_export(exporter="fx", quiet=True)
+    assert "ScriptModule" in scripted.exporter_status.reason
+    assert relu.exporter_status.is_ok()

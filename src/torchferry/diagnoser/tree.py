@@ -228,7 +228,8 @@ def _method_of(module: torch.nn.Module, name: str, path: str, methods: Methods) 
 
 def _has(module: torch.nn.Module, method: str) -> bool:
     """Whether a module has the method; ``forward`` of ``nn.Module`` itself only raises."""
-    return method != "forward" or type(module).forward is not torch.nn.Module.forward
+    undefined = inspect.getattr_static(torch.nn.Module, "forward")
+    return inspect.getattr_static(type(module), method, None) is not undefined
 
 
 @contextmanager
