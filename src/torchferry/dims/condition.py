@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from torchferry.dims.dim import evaluate, names_in
+from torchferry.dims.dim import Size, evaluate, names_in
 from torchferry.dims.parse import parse_size
 
 __all__ = ["Condition"]
@@ -57,10 +57,18 @@ class Condition:
         """
         self.holds(dict.fromkeys(self.names, 1))
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """The dimensions it speaks of."""
-        return frozenset[str]().union(*(names_in(parse_size(size)) for size in self.sizes))
+        return frozenset[str]().union(*map(names_in, self._parsed))
+
+    @cached_property
+    def _parsed(self) -> tuple[Size, ...]:
+        return tuple(map(parse_size, self.sizes))
+
+    @cached_property
+    def _tree(self) -> ast.expr:
+        return ast.parse(self.test, mode="eval").body
 
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether the sizes fulfil it; what cannot be computed, as ``n0 % 0``, does not.
@@ -71,9 +79,9 @@ class Condition:
         Raises:
             ValueError: the text is of another kind.
         """
-        known = {f"n{i}": evaluate(parse_size(s), values) for i, s in enumerate(self.sizes)}
+        known = {f"n{i}": evaluate(size, values) for i, size in enumerate(self._parsed)}
         try:
-            return bool(_value(ast.parse(self.test, mode="eval").body, known))
+            return bool(_value(self._tree, known))
         except ArithmeticError:
             return False
         except (SyntaxError, RecursionError, TypeError) as error:
@@ -83,7 +91,7 @@ class Condition:
         """Small sizes, and sizes next to the numbers in the test, in all combinations."""
         constants = [
             node.value
-            for node in ast.walk(ast.parse(self.test, mode="eval"))
+            for node in ast.walk(self._tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, int)
         ]
         near = {c + step for c in constants for step in (-1, 0, 1) if 1 < c < _LARGEST}
@@ -100,7 +108,7 @@ class Condition:
         ``torch.export`` asks of every size whether it is 1, since a 1 may be broadcast, and that
         has no consequence for most models.
         """
-        match ast.parse(self.test, mode="eval").body:
+        match self._tree:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 numbers = {n.value for n in (left, right) if isinstance(n, ast.Constant)}
                 if 1 in numbers or (2 in numbers and isinstance(op, ast.Lt | ast.GtE)):
