@@ -16,6 +16,7 @@ from torchferry.compiler.program import Feed, Result
 from torchferry.converter.block import Block
 from torchferry.converter.driver import Scope
 from torchferry.converter.size import Sizes, expression
+from torchferry.converter.translate import register_initializers
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError
 
@@ -78,7 +79,7 @@ def translate(
     needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model = ir.Model(graph, ir_version=max(_IR_LEAST, needed), producer_name="torchferry")
     RemoveUnusedNodesPass()(model)
-    _register_initializers(model)
+    register_initializers(model)
     for index, value in enumerate(graph.outputs):
         value.name = f"output_{index}"
     NameFixPass()(model)
@@ -218,16 +219,6 @@ def _source(node: fx.Node) -> fx.Node:
         (viewed,) = node.all_input_nodes
         node = viewed
     return node
-
-
-def _register_initializers(model: ir.Model) -> None:
-    used: dict[ir.Value, None] = {}
-    for node in model.graph.all_nodes():
-        for value in node.inputs:
-            if value is not None and value.const_value is not None and value.producer() is None:
-                used.setdefault(value)
-    for value in used:
-        model.graph.register_initializer(value)
 
 
 def _used(model: ir.Model, feeds: list[Feed]) -> tuple[Feed, ...]:

@@ -25,7 +25,7 @@ from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
 
-__all__ = ["translate"]
+__all__ = ["register_initializers", "translate"]
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _IR_LEAST = 10  # what torch.onnx writes; the runtimes of the day read it
@@ -77,7 +77,7 @@ def translate(
     needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model = ir.Model(graph, ir_version=max(_IR_LEAST, needed))
     RemoveUnusedNodesPass()(model)
-    _register_initializers(model)
+    register_initializers(model)
     return model
 
 
@@ -144,8 +144,12 @@ def _output(block: Block, value: Any) -> ir.Value:
     return block.constant(value)
 
 
-def _register_initializers(model: ir.Model) -> None:
-    """The weights and constants that are used, under the names they have."""
+def register_initializers(model: ir.Model) -> None:
+    """Make the weights and constants that are used initializers, each under a name of its own.
+
+    Args:
+        model: changed in place; values with a constant and no producer count.
+    """
     used: dict[ir.Value, None] = {}
     for node in model.graph.all_nodes():
         for value in node.inputs:
