@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
-from torch.fx.experimental import _config as shape_config
 
 from torchferry.capturer.advice import advise
 from torchferry.capturer.draft import undecided_lines
@@ -34,6 +33,7 @@ from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.values.oblivious import sizes_oblivious
 
 __all__ = ["capture"]
 
@@ -50,7 +50,6 @@ class _Strategy:
     checks: bool = False  # ``if ...: raise`` and ``assert`` on values are left to the run
 
 
-# backed_size_oblivious keeps torch from assuming that a dynamic size is neither 0 nor 1.
 _FIRST = _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC)
 _STRATEGIES = (
     _FIRST,
@@ -291,9 +290,7 @@ def _try(
         explicit_keywords(model, names),
         torch.no_grad(),
         watch_shapes() as outcome.events,
-        shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
-            backed_size_oblivious=strategy.oblivious
-        ),
+        sizes_oblivious(strategy.oblivious),
         _silent(),
     ):
         args, kwargs, outcome.shapes = export_arguments(

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
-from torch.fx.experimental import _config as shape_config
 from torch.utils import _pytree as pytree
 
 from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.in_place import unseen
 from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
+from torchferry.values.oblivious import sizes_oblivious
 
 __all__ = ["decomposition", "functional"]
 
@@ -53,10 +53,7 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
 
 
 def _traced(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
-    oblivious = shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
-        backed_size_oblivious=True  # or a size that was 1 in the example would be 1 for ever
-    )
-    with _flat(program), oblivious, warnings.catch_warnings():
+    with _flat(program), sizes_oblivious(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             traced: ExportedProgram = program.run_decompositions(table)

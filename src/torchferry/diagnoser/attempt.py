@@ -16,7 +16,6 @@ import onnx_ir as ir
 import onnxruntime
 import torch
 from torch.export import Dim as TorchDim
-from torch.fx.experimental import _config as shape_config
 
 from torchferry.capturer import Captured, Fixed, accept_aliases, capture, export_arguments
 from torchferry.capturer.fixed import find_fixed
@@ -30,6 +29,7 @@ from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, unflatten
+from torchferry.values.oblivious import sizes_oblivious
 
 __all__ = [
     "EXPORTERS",
@@ -187,9 +187,7 @@ def fx_once(model: torch.nn.Module, seen: Observation, _options: Options) -> Att
 
 
 def _once(model: torch.nn.Module, seen: Observation) -> tuple[torch.export.ExportedProgram, Any]:
-    # torch adds the method at run time.
-    config = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    with config, _ready(model, seen) as (args, kwargs, shapes):
+    with sizes_oblivious(), _ready(model, seen) as (args, kwargs, shapes):
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes), shapes
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from torchferry.capturer import accept_aliases
-from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.functions import find_functions
 from torchferry.diagnoser.quiet import telling
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
@@ -24,6 +23,7 @@ from torchferry.diagnoser.variant import Variant, variants
 from torchferry.errors import UsageError
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.observer.sets import Arguments, as_arguments
+from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, recorded
 from torchferry.diagnoser.variant import Variant
@@ -17,6 +16,7 @@ from torchferry.diagnoser.widen import REFUSED, widened
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, map_leaves
 

@@ -21,7 +21,6 @@ from torchferry.diagnoser.attempt import (
     tensors_of,
 )
 from torchferry.diagnoser.blame import advice_for, explain, modules_in, with_code
-from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, Record
@@ -31,6 +30,7 @@ from torchferry.dims import evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Observation
 from torchferry.observer.tree import leaves_of
+from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff, string_diff, worst
 

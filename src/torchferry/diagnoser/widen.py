@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from torchferry.diagnoser.buffers import buffers_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant, variants
@@ -22,6 +21,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.resize import resize
 from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import Path
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx.experimental import _config as shape_config
 
 from torchferry.capturer import Captured
 from torchferry.converter import convert
@@ -20,6 +19,7 @@ from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import use_dyn_not_str
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import register_pytrees
+from torchferry.values.oblivious import sizes_oblivious
 from torchferry.zoo.archive import load_program
 
 __all__ = ["to_onnx"]
@@ -87,11 +87,8 @@ def _exported(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
     shapes = None if dynamic_shapes is None else use_dyn_not_str(dynamic_shapes)
-    oblivious = shape_config.patch(  # type: ignore[attr-defined]  # torch adds it at run time
-        backed_size_oblivious=True
-    )
     try:
-        with torch.no_grad(), oblivious:
+        with torch.no_grad(), sizes_oblivious():
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through
         first = (str(error).strip().splitlines() or [""])[0][:300]

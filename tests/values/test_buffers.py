@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from torchferry.diagnoser import trace_execution_piece_by_piece
-from torchferry.diagnoser.buffers import buffers_kept
+from torchferry.values.buffers import buffers_kept
 
 
 class _StopError(Exception):
