@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from torchferry.dumper.document import DOCUMENT
-from torchferry.dumper.onnx_file import load_proto
 from torchferry.dumper.store import open_dump, read_dump
 from torchferry.errors import UsageError
+from torchferry.graph.outline import read_proto
 
 FORMATS = ("dump.onnx", "dump.safetensors", "dump")
 TIMES = 500
@@ -72,7 +72,7 @@ def test_random_damage(name, tmp_path, value, same_bits):
 
 def with_changes(path, change):
     """Change the description of an .onnx dump, and make its sum right again."""
-    model = load_proto(path)
+    model = read_proto(path)
     texts = {entry.key: entry.value for entry in model.metadata_props}
     document = json.loads(texts[DOCUMENT])
     text = json.dumps(change(document) or document)
@@ -208,7 +208,7 @@ def test_unchanged_records_are_read(dumped):
 )
 def test_data_elsewhere(location, offset, dumped):
     data = dumped.with_name("x.onnx_data")
-    model = load_proto(dumped)
+    model = read_proto(dumped)
     tensor = next(t for t in model.graph.initializer if t.name.endswith("0.data"))
     data.write_bytes(tensor.raw_data)
     shutil.copy(data, dumped.parent.parent / "secret")
@@ -241,7 +241,7 @@ def test_foreign_files(tmp_path):
 
 
 def test_a_checksum_is_what_tells_bytes(dumped):
-    model = load_proto(dumped)
+    model = read_proto(dumped)
     tensor = model.graph.initializer[0]
     tensor.raw_data = bytes(len(tensor.raw_data))
     dumped.write_bytes(model.SerializeToString())

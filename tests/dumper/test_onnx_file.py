@@ -4,13 +4,14 @@ import onnxruntime
 import pytest
 import torch
 
-from torchferry.dumper.onnx_file import load_proto, open_onnx
+from torchferry.dumper.onnx_file import open_onnx
 from torchferry.dumper.store import (
     create_input_tensors_from_onnx_model,
     create_onnx_model_from_input_tensors,
     open_dump,
 )
 from torchferry.errors import UsageError
+from torchferry.graph.outline import read_proto
 
 
 def run(model):
@@ -91,9 +92,9 @@ def test_files_that_are_no_models(tmp_path):
     for content in (b"", b"no model", b"\x08"):
         path.write_bytes(content)
         with pytest.raises(UsageError, match="no ONNX model"):
-            load_proto(path)
+            read_proto(path)
     with pytest.raises(UsageError, match="no file"):
-        load_proto(tmp_path / "y.onnx")
+        read_proto(tmp_path / "y.onnx")
 
 
 def test_buffers_by_name():

@@ -23,9 +23,9 @@ LAYERS = (
     {"report"},
     {"diagnoser", "compiler", "comparer"},
     {"capturer", "converter", "optimizer", "runner"},
-    {"observer", "graph", "zoo"},
+    {"observer", "zoo"},
     {"dumper"},
-    {"values", "dims"},
+    {"values", "dims", "graph"},
     {"errors", "config"},
 )
 LEVEL = {room: -number for number, rooms in enumerate(LAYERS) for room in rooms}

@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 import torch
 from google.protobuf.message import (  # type: ignore[import-untyped]  # it ships no types
-    DecodeError,
     EncodeError,
 )
 from onnx import helper
@@ -29,7 +28,7 @@ from torchferry.dumper.record import Entry, unique_name
 from torchferry.dumper.region import Region
 from torchferry.errors import UsageError
 
-__all__ = ["OnnxSink", "load_proto", "open_onnx"]
+__all__ = ["OnnxSink", "open_onnx"]
 
 # onnx.TensorProto.DataType of what onnxruntime runs Identity on; the first are those of Gather.
 _GATHERED = {
@@ -204,31 +203,11 @@ def _shown(buffer: Buffer, kinds: dict[str, int], *, flat: bool) -> tuple[int, l
     return kinds[kind], [*buffer.shape, *axes]
 
 
-def load_proto(path: Path) -> onnx.ModelProto:
-    """Read a model without the weights that stand in other files.
-
-    Raises:
-        UsageError: there is no such file, or it is no ONNX model.
-    """
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(path.read_bytes())
-    except DecodeError as error:
-        raise UsageError(f"{path} is no ONNX model, or it is cut short") from error
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    if not model.ir_version or not model.opset_import:
-        raise UsageError(f"{path} is no ONNX model, or it is cut short")
-    return model
-
-
 def open_onnx(model: onnx.ModelProto, path: Path | None) -> Source:
     """An ONNX model to read a dump from.
 
     Args:
-        model: as `load_proto` gives it.
+        model: as `torchferry.graph.outline.read_proto` gives it.
         path: where it came from: large tensors stand in a file beside it.
     """
     metadata = {entry.key: entry.value for entry in model.metadata_props}

@@ -18,7 +18,7 @@ import onnx
 
 from torchferry.dumper.document import Source, read_records
 from torchferry.dumper.folder import FolderSink, open_folder
-from torchferry.dumper.onnx_file import OnnxSink, load_proto, open_onnx
+from torchferry.dumper.onnx_file import OnnxSink, open_onnx
 from torchferry.dumper.record import (
     Entry,
     Key,
@@ -30,6 +30,7 @@ from torchferry.dumper.record import (
 )
 from torchferry.dumper.safetensors_file import SafetensorsSink, open_safetensors
 from torchferry.errors import UsageError
+from torchferry.graph.outline import read_proto
 from torchferry.values.kinds import find_class
 
 __all__ = [
@@ -236,7 +237,7 @@ def _sources(path: Path) -> list[Source]:
     if path.is_dir():
         return open_folder(path)
     if path.suffix == ".onnx":
-        return [open_onnx(load_proto(path), path)]
+        return [open_onnx(read_proto(path), path)]
     if path.suffix == ".safetensors":
         return [open_safetensors(path)]
     if path.exists():

@@ -96,7 +96,6 @@ def _check_constant(signature: Signature, path: Path, value: Any) -> None:
     name = path_text(path)
     constants = {_constant_name(signature, key): c for key, c in signature.constants.items()}
     if name in constants:
-        # Only NaN is not itself.
         # Only NaN differs from itself.
         both_nan = constants[name] != constants[name] and value != value  # noqa: PLR0124
         if constants[name] != value and not both_nan:
