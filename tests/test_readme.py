@@ -19,6 +19,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -98,12 +99,13 @@ SHOWN = [
 @pytest.mark.parametrize("file", sorted({block.file for block in PYTHON}))
 def test_python_blocks_run(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    module = ModuleType("document")  # classes of a document are found by their module
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in PYTHON:
         if block.file == file and not block.not_run:
             # The blank lines make a traceback show the line of the document.
             code = compile("\n" * block.line + block.text, str(ROOT / file), "exec")
-            exec(code, namespace)  # noqa: S102  # the project's own documents
+            exec(code, vars(module))  # noqa: S102  # the project's own documents
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, id=b.place) for b in PYTHON if b.not_run])
