@@ -183,3 +183,18 @@ def test_fx_names_of_another_capture_are_not_trusted(small):
     assert "linear_1" in align_models(other.graph, small.onnx.graph)
     linear.metadata_props["pkg.torch.onnx.fx_node"] = text.replace("%linear_1 ", "%linear_9 ")
     assert "linear_1" not in align_models(other.graph, small.onnx.graph)
+
+
+def test_values_that_a_tool_has_renamed_are_known_by_their_nodes(small):
+    names = {}
+    for number, node in enumerate(small.onnx.graph):
+        for index, value in enumerate(node.outputs):
+            if not value.is_graph_output():
+                names[f"t{number}_{index}"] = value.name
+                value.name = f"t{number}_{index}"
+    found = align_program(small.program, small.onnx.graph)
+    keys = {names.get(name, name): origin.key for name, origin in found.items()}
+    assert keys.pop("logits") == "linear_2"
+    assert keys.pop("top") == "argmax"
+    assert len(keys) == 8
+    assert all(name == key for name, key in keys.items())

@@ -56,4 +56,16 @@ def test_what_makes_a_comparison_fail(changes):
 
 def test_outputs_alone_may_differ():
     found = Comparison((row(),), {}, ("y",), 1, 0)
-    assert str(found) == "1 values agree, 0 have no counterpart; but outputs differ: y"
+    assert str(found) == "0 values agree, 0 have no counterpart; but outputs differ: y"
+
+
+def test_a_mask_is_no_scale():
+    masked = torch.tensor([[1.0, 2.0, -1e9], [0.5, -1.0, -1e9]])
+    assert difference_of(masked, masked + torch.tensor([0.1, 0.0, 0.0])).scale == 2.0
+    # One place, or places that are not the same on both sides, are numbers like others.
+    assert difference_of(masked[:1], masked[:1]).scale == pytest.approx(1e9)
+    assert difference_of(masked, masked * 1.001).scale == pytest.approx(1e9)
+    steps = torch.tensor([1.0, 100.0, 5000.0, 5000.0])
+    assert difference_of(steps, steps).scale == 5000.0
+    same = torch.full((3,), 1e9)
+    assert difference_of(same, same).scale == pytest.approx(1e9)

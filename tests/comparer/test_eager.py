@@ -37,15 +37,28 @@ def test_a_wrong_capture_is_called_so(small):
     assert not captured
 
 
-def test_what_is_random_in_eager_mode_is_called_so():
-    class Noisy(torch.nn.Module):
-        def forward(self, x):
-            return x + torch.rand_like(x)
+class Noisy(torch.nn.Module):
+    def __init__(self, more=False):
+        super().__init__()
+        self.more = more
 
+    def forward(self, x):
+        if self.more and not torch.compiler.is_exporting():
+            torch.rand(1)
+        return x + torch.rand_like(x)
+
+
+def test_what_is_random_in_eager_mode_is_called_so():
     x = torch.rand(20)
-    notes, captured = explained(Noisy(), torch.export.export(Noisy(), (x,)), x)
+    module = Noisy(more=True)
+    notes, captured = explained(module, torch.export.export(module, (x,)), x)
     assert "and from itself: it computes something random" in notes[0]
     assert captured
+
+
+def test_eager_mode_and_the_program_draw_the_same_numbers():
+    x = torch.rand(20)
+    assert explained(Noisy(), torch.export.export(Noisy(), (x,)), x) == ([], True)
 
 
 def test_the_fast_path_of_a_transformer_is_explained_and_left_as_it_was():

@@ -34,6 +34,26 @@ def test_what_does_not_fit_is_refused(program):
         model_feeds(convert(program), (torch.ones(2),), {})
 
 
+class Turned(torch.nn.Module):
+    def forward(self, z, n):
+        return z * n
+
+
+def test_complex_tensors_and_numbers_are_given_in_the_form_each_side_takes():
+    z = torch.tensor([1.0 + 2.0j])
+    program = torch.export.export(
+        Turned(), (z, 3), dynamic_shapes=(None, torch.export.Dim.DYNAMIC)
+    )
+    one, number = program_feeds(program, (z, 5), {})
+    assert torch.equal(one, z)
+    assert number.item() == 5
+    found = model_feeds(convert(program), (z, 5), {})
+    assert found["z"].tolist() == [[1.0, 2.0]]
+    assert found["n"].item() == 5
+    found = model_feeds(convert(program), (), {"z": z, "n": torch.tensor(5)})
+    assert found["z"].tolist() == [[1.0, 2.0]]
+
+
 FOREIGN = """<ir_version: 10, opset_import: ["" : 20]>
 main (float[batch, 2] a, int64[batch, "past+2"] ids, bool[past] mask) => (float[batch, 2] y)
 { y = Relu(a) }"""
@@ -56,6 +76,14 @@ def test_inputs_of_a_foreign_file_are_found_by_name_or_in_order(foreign):
     assert list(model_feeds(foreign, (), {"a": a, "ids": ids, "mask": mask, "n": 3})) == [
         "a", "ids", "mask",
     ]  # fmt: skip
+
+
+def test_what_has_other_names_is_taken_in_order(foreign):
+    a, ids, mask = given()
+    found = model_feeds(foreign, (), {"mask": mask, "first": a, "second": ids})
+    assert (found["a"], found["ids"], found["mask"]) == (a, ids, mask)
+    with pytest.raises(UsageError, match="takes 3 inputs"):
+        model_feeds(foreign, (), {"mask": mask, "first": a})
 
 
 def test_a_foreign_file_that_takes_something_else_is_refused(foreign):

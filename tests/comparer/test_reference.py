@@ -6,8 +6,10 @@ import torch
 
 from torchferry.comparer import compare
 from torchferry.comparer.piece import Runner
-from torchferry.comparer.reference import of_model, of_module, of_program, random_values
+from torchferry.comparer.reference import of_model, of_module, of_program
 from torchferry.converter import convert
+from torchferry.errors import UsageError
+from torchferry.exporter import to_onnx
 
 
 def test_a_program_gives_only_the_values_asked_for(small):
@@ -16,7 +18,7 @@ def test_a_program_gives_only_the_values_asked_for(small):
     assert list(found) == ["linear", "argmax"]
     assert reference.origins["logits"].key == "linear_2"
     assert reference.program is small.program
-    assert reference.drawn == reference.tainted == frozenset()
+    assert reference.chance.dependent() == frozenset()
 
 
 def test_a_program_that_writes_in_place_is_compared_without(small):
@@ -36,32 +38,6 @@ def test_a_program_that_writes_in_place_is_compared_without(small):
     assert list(by_name.values()) == [[-6, 2], [-5, 3], [0, 3], [-3, 4]]
 
 
-def random_names(module, *args):
-    program = torch.export.export(module, args, strict=False)
-    reference = of_program(program, args, {}, convert(program).graph)
-    return reference.drawn, reference.tainted
-
-
-class Noisy(torch.nn.Module):
-    def forward(self, x):
-        return torch.randn_like(x) + 1, x * 2
-
-
-def test_values_that_depend_on_random_numbers_are_known():
-    drawn, tainted = random_names(Noisy(), torch.rand(3))
-    assert drawn == {"randn_like"}
-    assert tainted == {"randn_like", "add"}
-
-
-def test_dropout_that_does_nothing_is_not_random():
-    layers = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Dropout(0.0))
-    assert random_names(layers.eval(), torch.rand(3)) == (frozenset(), frozenset())
-    assert random_names(layers[1:].train(), torch.rand(3)) == (frozenset(), frozenset())
-    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
-    x = torch.rand(1, 3, 4)
-    assert random_names(attention, x, x, x) == (frozenset(), frozenset())
-
-
 def test_modules_in_eager_mode_are_a_reference(small):
     reference = of_module(small.module, small.args, {}, small.onnx.graph)
     found = dict(reference.values({"blocks.0", "output:0", "output:1"}))
@@ -79,16 +55,95 @@ def test_another_onnx_model_is_a_reference(small):
     torch.testing.assert_close(found["logits"], small.module(*small.args)["logits"])
 
 
-@pytest.mark.parametrize("op_type", ["RandomUniformLike", "RandomNormalLike", "Bernoulli"])
-def test_random_onnx_operators_are_known(op_type):
-    text = f"""<ir_version: 10, opset_import: ["" : 20]>
-    main (float[N] x) => (float[N] y, float[N] z)
-    {{ r = {op_type}(x)
-       y = Add(r, x)
-       z = Neg(x) }}"""
-    drawn, tainted = random_values(ir.from_onnx_text(text).graph)
-    assert drawn == {"r"}
-    assert tainted == {"r", "y"}
+class Dropping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = (
+            torch.nn.Linear(4, 4), torch.nn.Dropout(), torch.nn.Linear(4, 4)
+        )  # fmt: skip
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.last(self.drop(y)), y
+
+
+def dropping(model, training):
+    """An ONNX model with a dropout, its nodes named as the TorchScript exporter does."""
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    main (float[3, 4] x) => (float[3, 4] out, float[3, 4] y) {
+      y = Gemm<transB = 1>(x, w1, b1)
+      t = Constant<value: tensor = bool {TRAINS}>()
+      d = Dropout(y, , t)
+      out = Gemm<transB = 1>(d, w2, b2)
+    }"""
+    onnx = ir.from_onnx_text(text.replace("TRAINS", str(int(training))))
+    state = {
+        name: ir.tensor(value.detach().numpy(), name=short)
+        for short, (name, value) in zip(
+            ("w1", "b1", "w2", "b2"), model.named_parameters(), strict=True
+        )
+    }
+    names = ["/first/Gemm", "/drop/Constant", "/drop/Dropout", "/last/Gemm"]
+    for node, name in zip(onnx.graph, names, strict=True):
+        node.name = name
+        for value in node.inputs:
+            if value is not None and value.name[0] in "wb":
+                value.const_value = next(t for t in state.values() if t.name == value.name)
+                onnx.graph.register_initializer(value)
+    return onnx
+
+
+def test_what_a_dropout_draws_in_eager_mode_is_given_to_both_sides():
+    model, x = Dropping(), torch.randn(3, 4)
+    onnx = dropping(model, training=True)
+    found = compare(model, onnx, (x,), against="eager")
+    assert {row.origin: row.verdict for row in found.rows} == {
+        "drop": "random", "output:0": "ok", "output:1": "ok"
+    }  # fmt: skip
+    assert found.ok
+    last = list(onnx.graph)[-1]
+    last.attributes["alpha"] = ir.AttrFloat32("alpha", 1.5)
+    found = compare(model, onnx, (x,), against="eager")
+    assert found.differing == ("out",)
+    assert found.suspects == (last.name,)
+
+
+def test_what_a_dropout_draws_and_the_file_does_not_cannot_be_compared():
+    model, x = Dropping(), torch.randn(3, 4)
+    onnx = convert(torch.export.export(model.eval(), (x,)))
+    for against in ("eager", "program"):
+        found = compare(model.train(), onnx, (x,), against=against)
+        assert not found.ok
+        assert (found.open, found.differing) == (("output_0",), ())
+        assert "not compared: output_0" in str(found)
+
+
+def test_a_module_that_returns_something_else_is_refused():
+    model, x = Dropping().eval(), torch.randn(3, 4)
+    onnx = convert(torch.export.export(model, (x,)))
+    onnx.graph.outputs.pop()
+    with pytest.raises(UsageError, match=r"returns 2 tensors and 0 numbers.*has 1 outputs"):
+        compare(model, onnx, (x,), against="eager")
+
+
+class Sized(torch.nn.Module):
+    def forward(self, x):
+        return x * 2, x.shape[0] + 1
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_size_that_is_returned_is_compared(against, again):
+    x = torch.rand(3, 2)
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    program = to_onnx(Sized(), (x,), dynamic_shapes=shapes)
+    onnx = program.model if again else program
+    assert compare(Sized(), onnx, (x,), against=against).ok
+    add = next(node for node in program.model.graph if node.op_type == "Add")
+    add.replace_input_with(1, add.inputs[0])
+    found = compare(Sized(), onnx, (x,), against=against)
+    assert found.differing == ("output_1",)
+    assert found.outputs["output_1"].abs == 2
 
 
 class Turn(torch.nn.Module):

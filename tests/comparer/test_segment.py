@@ -36,7 +36,7 @@ def test_with_nothing_known_it_goes_back_to_the_inputs(small):
 
 def test_it_is_run_on_reference_values(small):
     segment = made(small, "add", ["linear"])
-    setting = set_up(small.program, small.onnx, None, against="program", runner=Runner())
+    (setting,), _ = set_up(small.program, small.onnx, None, against="program", runner=Runner())
     linear = torch.rand(3, 6)
     feeds = segment.feeds(setting, {"linear": linear})
     found, failed = segment.run(feeds)
@@ -49,7 +49,7 @@ def test_it_is_run_on_reference_values(small):
 def test_what_fails_is_told_and_the_rest_computed(small):
     segment = made(small, "add", ["linear"])
     segment.nodes[1].attributes["nonsense"] = ir.AttrInt64("nonsense", 1)
-    setting = set_up(small.program, small.onnx, None, against="program", runner=Runner())
+    (setting,), _ = set_up(small.program, small.onnx, None, against="program", runner=Runner())
     found, failed = segment.run(segment.feeds(setting, {"linear": torch.rand(3, 6)}))
     assert list(found) == ["val_0"]
     assert failed == {segment.nodes[1]}

@@ -131,6 +131,64 @@ def test_steps_are_told(small):
     told = []
     compare(small.program, small.onnx, progress=told.append)
     assert told == ["prepare", "run side by side", "explain"]
+    compare(small.program, small.onnx, [small.args] * 2, progress=told.append)
+    assert told[3:] == ["prepare", "run side by side", "run side by side, set 2", "explain"]
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+def test_the_worst_of_several_sets_is_told(small, against, tmp_path):
+    """The last is far outside of what the faulty node is right for."""
+    node = small.node("LayerNormalization")
+    node.attributes["epsilon"] = ir.AttrFloat32("epsilon", 1e-3)
+    sets = [(100 * torch.randn(3, 6),) for _ in range(2)] + [(0.01 * torch.randn(3, 6),)]
+    path = tmp_path / "first.onnx"
+    found = compare(small.module, small.onnx, sets, against=against, cut=path)
+    assert not found.ok
+    assert found.place == 3
+    assert "sets 3 of 3 differ; this is about set 3 of the inputs" in found.notes
+    assert found.cut == path
+    right = compare(small.module, small.onnx, sets[:2], against=against)
+    assert right.ok
+    assert right.notes[0].startswith("all 2 sets agree; this is about set ")
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+def test_the_model_and_the_random_numbers_stay_as_they_were(against):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout())
+    x = torch.rand(3, 4)
+    converted = torchferry.to_onnx(model.eval(), (x,)).model
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    assert not compare(model, converted, (x,), against=against).ok
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_random_outputs_are_compared_with_the_numbers_of_the_reference():
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            noise = torch.rand_like(x)
+            return x + noise, noise
+
+    x = torch.rand(9)
+    program = torch.export.export(Noisy(), (x,))
+    found = compare(program, convert(program), bisect=True)
+    assert found.ok
+    assert found.outputs["output_0"].abs < 1e-6
+    assert found.outputs["output_1"].abs > 1e-3
+    assert "the steps are not compared" in found.notes[-1]
+    assert found.stages == ()
+
+
+def test_an_output_that_the_reference_does_not_have_is_told(small):
+    more = small.node("Gemm").outputs[0]
+    small.onnx.graph.outputs.append(small.node("Sigmoid").outputs[0])
+    small.onnx.graph.outputs.append(more)
+    found = compare(small.program, small.onnx, small.args)
+    assert not found.ok
+    assert found.open == (small.node("Sigmoid").outputs[0].name,)
+    assert set(found.outputs) >= {"linear"}
 
 
 def test_stages_are_bisected_on_request(small):
@@ -208,3 +266,29 @@ def test_a_module_called_twice_is_its_last_call_when_that_is_the_output():
     model = Twice().eval()
     converted = torchferry.to_onnx(model, (torch.randn(3, 4),)).model
     assert compare(model, converted, (torch.randn(3, 4),), against="eager").ok
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_casts_that_an_export_puts_in_are_seen_through(dtype, against):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    model, x = model.to(dtype).eval(), torch.randn(3, 8).to(dtype)
+    program = torchferry.export(model, [(x,), (torch.randn(5, 8).to(dtype),)])
+    found = compare(model, program, (x,), against=against)
+    assert found.ok
+    assert {str(row.got).split("[")[0] for row in found.rows} == {str(dtype)[6:]}
+    assert against == "eager" or len(found.rows) == 3
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+def test_complex_inputs_and_numbers_are_compared(against):
+    class Turned(torch.nn.Module):
+        def forward(self, z, n):
+            return z * n, n + 1
+
+    z = torch.randn(3, 2, dtype=torch.complex64)
+    shapes = (None, torch.export.Dim.DYNAMIC)
+    program = torchferry.to_onnx(Turned(), (z, 3), dynamic_shapes=shapes)
+    found = compare(Turned(), program, (z, 5), against=against)
+    assert found.ok
+    assert len(found.outputs) == 2

@@ -18,7 +18,7 @@ def allows(expected, difference):
 
 def bisected(small, model=None):
     reference = small.program if model is None else model
-    setting = set_up(reference, small.onnx, small.args, against="program", runner=Runner())
+    (setting,), _ = set_up(reference, small.onnx, small.args, against="program", runner=Runner())
     expected = small.module(*small.args)
     return list(stages.bisect_stages(setting, expected, allows))
 

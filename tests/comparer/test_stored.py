@@ -62,6 +62,27 @@ def test_of_several_calls_the_first_that_fits_is_compared(small, tmp_path):
         compare(path, small.onnx)
 
 
+def test_a_dump_of_a_run_on_other_inputs_is_refused(small, tmp_path):
+    calls = [(torch.zeros(3, 6),), small.args]
+    path = dumped(small, tmp_path / "calls.safetensors", *calls)
+    assert compare(path, small.onnx, small.args).ok
+    feeds, _ = of_dump(path, small.onnx, (small.args, {}))
+    assert torch.equal(feeds["x"], small.args[0])
+    with pytest.raises(UsageError, match="on other inputs than those that were given"):
+        compare(path, small.onnx, (torch.rand(3, 6),))
+    values = tmp_path / "values.safetensors"
+    compare(small.program, small.onnx, keep=values)
+    assert compare(values, small.onnx, small.args).ok
+    with pytest.raises(UsageError, match="on other inputs than those that were given"):
+        compare(values, small.onnx, (torch.rand(3, 6),))
+
+
+def test_places_that_cannot_be_written_are_refused_before_anything_is_run(small, tmp_path):
+    for options in ({"keep": tmp_path / "no" / "v"}, {"cut": tmp_path / "no" / "c.onnx"}):
+        with pytest.raises(UsageError, match="no folder"):
+            compare(None, None, **options)
+
+
 def test_some_modules_alone_need_inputs(small, tmp_path):
     inner = ("blocks.1", small.module.blocks[1])
     path = dumped(small, tmp_path / "calls.safetensors", model=inner)
@@ -70,6 +91,9 @@ def test_some_modules_alone_need_inputs(small, tmp_path):
     assert {row.origin for row in found.rows} == {
         "blocks.1", "blocks.1.act", "blocks.1.linear", "blocks.1.norm",
     }  # fmt: skip
+    assert found.notes == ("logits, top: nothing in the reference to compare with",)
+    with pytest.raises(UsageError, match="does not hold the inputs of the model itself"):
+        compare(path, small.onnx)
     with open_dump(tmp_path / "part.safetensors") as dump:
         dump.add(("blocks.1.norm", 0, "O"), torch.zeros(3, 6))
     with pytest.raises(UsageError, match="does not hold the inputs of the model itself"):

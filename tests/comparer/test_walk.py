@@ -18,7 +18,7 @@ def allows(expected, difference):
 
 
 def walked(small, feed="own"):
-    setting = set_up(small.program, small.onnx, None, against="program", runner=Runner())
+    (setting,), _ = set_up(small.program, small.onnx, None, against="program", runner=Runner())
     walk = Walk(setting, feed, allows)
     walk.run()
     return walk
@@ -113,25 +113,67 @@ def test_what_follows_a_failing_node_is_compared_on_reference_values(small):
     assert set(rows.values()) == {"ok"}
 
 
-@pytest.mark.parametrize(("feed", "last"), [("own", "random"), ("torch", "ok")])
-def test_random_values_are_called_random(small, feed, last):
-    class Noisy(torch.nn.Module):
-        def forward(self, x):
-            return x + torch.rand_like(x), x * 2
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        return (x + torch.rand_like(x)) * 3, x * 2
 
-    program = torch.export.export(Noisy(), (torch.rand(50),))
-    small.program, small.onnx = program, convert(program)
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+def test_random_values_are_called_random_and_what_follows_is_compared(small, feed):
+    small.program = torch.export.export(Noisy(), (torch.rand(50),))
+    small.onnx = convert(small.program)
     walk = walked(small, feed)
     rows = {row.name: row for row in walk.rows}
-    assert rows["rand_like"].verdict == "random"
-    assert rows["rand_like"].note
-    assert rows["output_0"].verdict == last
+    assert rows.pop("rand_like").verdict == "random"
+    assert {row.verdict for row in rows.values()} == {"ok"}
+    assert set(walk.chosen) == {"rand_like"}
+    assert rows["output_0"].error.abs < 1e-5
+    small.node("Mul").attributes.clear()
+    three = next(v for v in small.node("Mul").inputs if v.const_value is not None)
+    three.const_value = ir.tensor(three.const_value.numpy() * 1.5)
+    assert walked(small, feed).comparison().first.name == "output_0"
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+def test_what_depends_on_random_numbers_of_one_side_cannot_be_compared(small, feed):
+    small.program = torch.export.export(Noisy(), (torch.rand(50),))
+    small.onnx = convert(small.program)
+    draw = small.node("RandomUniformLike")
+    draw.metadata_props.clear()
+    draw.outputs[0].name = "another"
+    rows = {row.name: row for row in walked(small, feed).rows}
+    assert rows["add"].verdict == "incomparable"
+    assert rows["add"].note == "it depends on random numbers that each side draws for itself"
+    assert rows["output_0"].verdict == ("incomparable" if feed == "own" else "ok")
     assert rows["output_1"].verdict == "ok"
-    found = walk.comparison()
-    assert found.first is None
-    far = {row.name: row.error for row in found.rows if row.name.startswith("output")}
-    assert far["output_0"].abs > 0.01
-    assert walk.differing(far) == ()
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+def test_what_only_the_reference_draws_is_a_difference(small, feed):
+    small.program = torch.export.export(Noisy(), (torch.rand(50),))
+    small.onnx = convert(small.program)
+    draw = small.node("RandomUniformLike")
+    draw.op_type = "Identity"
+    draw.attributes.clear()
+    found = walked(small, feed).comparison()
+    assert found.first.name == "rand_like"
+    assert "the ONNX model has the same in every run" in found.first.note
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+def test_what_only_the_onnx_model_draws_is_a_difference(small, feed):
+    value = small.node("Gemm").outputs[0]
+    users = list(value.uses())
+    noise = ir.node("RandomUniformLike", [value], name="noise")
+    added = ir.node("Add", [value, noise.outputs[0]], name="added")
+    small.onnx.graph.insert_after(value.producer(), [noise, added])
+    for user, index in users:
+        user.replace_input_with(index, added.outputs[0])
+    value.name, added.outputs[0].name, noise.outputs[0].name = "before", "linear", "noise"
+    added.metadata_props.update(value.producer().metadata_props)
+    found = walked(small, feed).comparison()
+    assert (found.first.name, found.first.verdict) == ("linear", "differs")
+    assert "the ONNX model draws random numbers" in found.first.note
 
 
 def test_an_unknown_feed_is_refused(small):
@@ -144,7 +186,7 @@ def test_a_model_without_counterparts_is_refused(small):
     for value in (value for node in other.graph for value in node.outputs):
         value.name = f"{value.name}_other"
     other.graph.outputs.pop()
-    setting = set_up(other, small.onnx, None, against="program", runner=Runner())
+    (setting,), _ = set_up(other, small.onnx, None, against="program", runner=Runner())
     walk = Walk(setting, "own", allows)
     walk.run()
     with pytest.raises(UsageError, match="no value of the ONNX model could be aligned"):

@@ -86,3 +86,16 @@ def test_after_a_failure_references_let_the_rest_run(model):
     windows = Windows(model, {"x": ort_value(X)}, Runner())
     found = windows.run(list(model.graph), {"c", "y"}, {"e": ort_value(-X.exp())})
     torch.testing.assert_close(tensor_of_ort(found["y"]), expected()["y"])
+
+
+def test_what_is_carried_may_be_given_another_value(model):
+    windows = Windows(model, {"x": ort_value(X)}, Runner())
+    nodes, ones = list(model.graph), torch.ones(2)
+    windows.run(nodes[:2], ())
+    torch.testing.assert_close(tensor_of_ort(windows.carried("a")), X.exp())
+    assert windows.carried("y") is None
+    windows.give("a", ort_value(ones))
+    windows.give("y", ort_value(ones))  # which nothing reads
+    found = windows.run(nodes[2:], {"c", "y"})
+    torch.testing.assert_close(tensor_of_ort(found["c"]), 1 - X.exp())
+    torch.testing.assert_close(tensor_of_ort(found["y"]), (1 - X.exp()) - X + 1)

@@ -39,9 +39,23 @@ def section(report, title):
 def test_agreement_is_told_in_one_line():
     report = comparison_report("compare m o.onnx", comparison([row(0), row(1, "random")]))
     assert report.ok
-    assert report.verdict == "all agree: 2 values, 1 of them random, and 1 output"
+    assert report.verdict == "all agree: 1 value, 1 random, and 1 output"
     assert report.problems == ()
     assert [s.title for s in report.sections] == ["Outputs", "Error by depth", "Layers", "Values"]
+
+
+def test_what_cannot_be_compared_is_no_agreement():
+    rows = [row(0), row(1, "incomparable", 0.5, name="y", note="it depends on random numbers")]
+    report = comparison_report("compare m o.onnx", comparison(rows, open=("y", "z")))
+    assert not report.ok
+    assert report.verdict == (
+        "no difference in 1 value, 1 that cannot be compared; not compared: y, z"
+    )
+    assert report.problems == (
+        "y was not compared: it depends on random numbers", "z was not compared",
+    )  # fmt: skip
+    assert "call .eval()" in report.next_steps[0]
+    assert json.to_json(report)["data"]["open"] == ["y", "z"]
 
 
 def faulty(**changes):

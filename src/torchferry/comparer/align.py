@@ -22,12 +22,14 @@ from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.comparer.piece import reads
 from torchferry.errors import UsageError
+from torchferry.values.dtype import element_type
 
 __all__ = [
     "Origin",
     "align_models",
     "align_modules",
     "align_program",
+    "constant_outputs",
     "in_order",
     "layer_of",
     "line_of",
@@ -39,6 +41,7 @@ How = Literal["name", "scope", "output", "number"]
 _FX_NODE = re.compile(r"%(\w+) :.*?\[target=([^\]]+)\]")
 _FX_KEY = "pkg.torch.onnx.fx_node"
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
+_ROUNDED = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _LINE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
 _NUMBERED = re.compile(r"(val_)?\d+")
@@ -59,8 +62,17 @@ class Origin:
     how: How
 
 
+def _told(node: ir.Node) -> ir.Node:
+    """The node that says where one came from; a Cast that rounds what it made says nothing."""
+    said = node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}
+    rounds = node.op_type == "Cast" and node.outputs[0].dtype in _ROUNDED
+    before = node.inputs[0].producer() if rounds and node.inputs[0] is not None else None
+    return node if said or before is None else before
+
+
 def scopes_of(node: ir.Node) -> tuple[str, ...]:
     """Paths of the modules an ONNX node stands in, outermost first; the model itself left out."""
+    node = _told(node)
     text = node.metadata_props.get(_SCOPES_KEY)
     if text:
         try:
@@ -98,7 +110,8 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     """Align a graph with the program it came from.
 
     A node's value bears the FX node's name (``NAME_1``, ``NAME__1`` for the second of several);
-    in a capture with other sizes the numbers in names may be others: then the nodes of a module
+    where a tool has renamed all values, it is the only one that leaves the FX node's nodes. In a
+    capture with other sizes the numbers in names may be others: then the nodes of a module
     are taken in order, if there are as many of each operator.
 
     Returns:
@@ -109,20 +122,51 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     renamed = _renamed(known, graph)
     found: dict[str, Origin] = {}
     for node in graph:
-        name, _ = fx_of(node.metadata_props.get(_FX_KEY, ""))
+        name = _fx_name(node)
         fx_node = known.get(renamed.get(name, ""))
         for value in node.outputs:
             key = _named(str(value.name), name, fx_node) if fx_node is not None else ""
             if key:
                 found[str(value.name)] = Origin(key, "name")
-    aligned = {origin.key for origin in found.values()}
-    if 2 * sum(_FX_KEY in node.metadata_props for node in graph) < len(graph):
+    outputs = _outputs(program, graph)
+    named = {origin.key for origin in found.values()}
+    aligned = named | {origin.key for origin in outputs.values()}
+    if 2 * sum(bool(_fx_name(node)) for node in graph) < len(graph):
         paths = _last_fx(known.values())
         for name, path in _module_values(graph).items():
             if name not in found and path in paths and paths[path] not in aligned:
                 found[name] = Origin(paths[path], "scope")
-    found |= _outputs(program, graph)
-    return in_order(found, graph)
+    exits = {n: key for n, key in _exits(known, renamed, graph).items() if key not in aligned}
+    if len(exits) > len(named) or not outputs:  # names say more, where they were kept
+        found = {name: Origin(key, "name") for name, key in exits.items()} | found
+    return in_order(found | outputs, graph)
+
+
+def _exits(
+    known: Mapping[str, torch.fx.Node], renamed: Mapping[str, str], graph: ir.Graph
+) -> dict[str, str]:
+    """The only value that leaves the nodes of one FX node, where there is but one."""
+    groups: dict[str, list[ir.Node]] = defaultdict(list)
+    for node in graph:
+        name = _fx_name(node)
+        if isinstance((fx_node := known.get(renamed.get(name, ""))), torch.fx.Node):
+            groups[fx_node.name].append(node)
+    found: dict[str, str] = {}
+    for key, nodes in groups.items():
+        inside = set(nodes)
+        leaving = [
+            value
+            for node in nodes
+            for value in node.outputs
+            if value.is_graph_output() or any(use.node not in inside for use in value.uses())
+        ]
+        example = known[key].meta.get("val")
+        if len(leaving) == 1 and isinstance(example, torch.Tensor):
+            shape, kind = leaving[0].shape, leaving[0].dtype
+            fits = kind is None or int(kind) == element_type(example.dtype)
+            if fits and (shape is None or len(shape) == example.ndim):
+                found[str(leaving[0].name)] = key
+    return found
 
 
 def _named(value: str, name: str, fx_node: torch.fx.Node) -> str:
@@ -166,13 +210,16 @@ def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, s
 
 
 def _last_fx(nodes: Iterable[torch.fx.Node]) -> dict[str, str]:
-    """The last tensor anywhere inside each module of a program."""
+    """The last tensor anywhere inside each module of a program that is called once."""
     last: dict[str, str] = {}
+    calls: dict[str, set[str]] = defaultdict(set)
     for node in nodes:
         if isinstance(node.meta.get("val"), torch.Tensor):
-            stack = (node.meta.get("nn_module_stack") or {}).values()
-            last |= {path: node.name for path, _ in stack if path}
-    return last
+            stack = node.meta.get("nn_module_stack") or {}
+            last |= {path: node.name for path, _ in stack.values() if path}
+            for call, (path, _) in stack.items():
+                calls[path].add(call)
+    return {path: name for path, name in last.items() if len(calls[path]) == 1}
 
 
 def align_modules(graph: ir.Graph) -> dict[str, Origin]:
@@ -214,17 +261,33 @@ def _module_values(graph: ir.Graph) -> dict[str, str]:
     return {str(ends[path].name): path for path in sorted(ends, key=len, reverse=True)}
 
 
+def constant_outputs(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Numbers that a program returns whatever it is given, by what they are called here."""
+    return {
+        f"constant:{index}": torch.tensor(spec.arg.value)
+        for index, spec in enumerate(program.graph_signature.output_specs)
+        if spec.kind is OutputKind.USER_OUTPUT
+        and isinstance(spec.arg, ConstantArgument)
+        and isinstance(spec.arg.value, bool | int | float)
+    }
+
+
 def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
-    names = [
-        str(spec.arg.name)
-        for spec in program.graph_signature.output_specs
-        if spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, ConstantArgument)
+    """The outputs in order; an exporter may leave out those that are constants."""
+    constants = constant_outputs(program)
+    all_names = [
+        f"constant:{index}" if isinstance(spec.arg, ConstantArgument) else str(spec.arg.name)
+        for index, spec in enumerate(program.graph_signature.output_specs)
+        if spec.kind is OutputKind.USER_OUTPUT
     ]
+    names = [name for name in all_names if not name.startswith("constant:")]
     if len(graph.outputs) < len(names):
         raise UsageError(
             f"the program has {len(names)} outputs, the ONNX model only {len(graph.outputs)}: "
             "compare models that return the same"
         )
+    if len(names) != len(graph.outputs):
+        names = [name for name in all_names if name in constants or name in names]
     if len(names) != len(graph.outputs):
         return {}
     return {
@@ -253,7 +316,9 @@ def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
     found = {
         name: Origin(name, "name")
         for name, value in ours.items()
-        if name in names and _alike(names[name], value) and _fx_name(value) not in recounted
+        if name in names
+        and _alike(names[name], value)
+        and _fx_name(value.producer()) not in recounted
     }
     numbered = [name for name in ours if name in names and _NUMBERED.fullmatch(name)]
     same = sum(_operator(names[name]) == _operator(ours[name]) for name in numbered)
@@ -286,9 +351,9 @@ def _fx_names(graph: ir.Graph) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def _fx_name(value: ir.Value) -> str:
-    node = value.producer()
-    return "" if node is None else fx_of(node.metadata_props.get(_FX_KEY, ""))[0]
+def _fx_name(node: ir.Node | None) -> str:
+    """The FX node that an ONNX node came from."""
+    return "" if node is None else fx_of(_told(node).metadata_props.get(_FX_KEY, ""))[0]
 
 
 def _operator(value: ir.Value) -> str:

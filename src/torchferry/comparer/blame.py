@@ -9,10 +9,10 @@ import torch
 
 from torchferry.comparer.align import align_program
 from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import reads
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
-from torchferry.comparer.walk import Allows
 from torchferry.converter import convert
 from torchferry.errors import ConversionError, UsageError
 

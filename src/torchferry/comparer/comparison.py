@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +25,9 @@ __all__ = [
     "side_of",
 ]
 
-Verdict = Literal["ok", "differs", "random", "failed"]
+_MASK = 1e4  # how far above all others a number is that is there to mask
+
+Verdict = Literal["ok", "differs", "random", "incomparable", "failed"]
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,13 @@ class Row:
         line: ``file:line`` of the user's code, or ``""``.
         expected: the reference's value.
         got: the ONNX model's; ``None`` when it could not be computed.
-        error: between the two, with what the ONNX model itself computed before.
+        error: between the two, with what the ONNX model itself computed before; of what is drawn
+            at random, or may be in any order, it goes on with the reference's.
         local: between the two, when the ONNX node is given the reference's values; ``None``
             unless that was asked for.
         verdict: by the local error where there is one, else by the global one; ``random`` where
-            nothing says which value is right: random numbers, places of equal ones.
+            several values are right: random numbers, places of equal ones; ``incomparable`` where
+            a value depends on random numbers that only one side has.
         note: why, where the numbers do not say it.
         histogram: of both sides; by the local value where there is one.
     """
@@ -177,6 +181,8 @@ class Comparison:
         outputs: the model's outputs as onnxruntime computes them with all its optimizations, by
             name.
         differing: names of the outputs beyond tolerance.
+        open: names of the outputs that cannot be compared, as they depend on random numbers that
+            only one side has, or have no counterpart.
         nodes: nodes of the ONNX graph.
         unaligned: values of the ONNX graph that stand for nothing in the reference.
         first: the first divergence; ``None`` when all is within tolerance.
@@ -187,6 +193,7 @@ class Comparison:
         tolerance: of values of the model's dtype.
         captured: whether the captured program computes what the module does in eager mode.
         graph: the nodes of the ONNX graph in order, for a picture of it.
+        place: which set of inputs this is about, from 1: of several, the worst.
     """
 
     rows: tuple[Row, ...]
@@ -202,19 +209,27 @@ class Comparison:
     tolerance: Tolerance = field(default_factory=Tolerance.inside)
     captured: bool = True
     graph: tuple[Vertex, ...] = ()
+    open: tuple[str, ...] = ()
+    place: int = 1
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs, everything could be computed, and the capture is right."""
-        return self.captured and not self.differing and self.first is None
+        """Whether all outputs were compared, nothing differs, and the capture is right."""
+        return self.captured and not self.differing and not self.open and self.first is None
 
     def __str__(self) -> str:
         """The verdict and the first divergence, in a few lines."""
         if self.first is None:
-            count = f"{len(self.rows)} values agree, {self.unaligned} have no counterpart"
-            if not self.differing:
-                return count
-            return f"{count}; but outputs differ: {', '.join(self.differing)}"
+            parts = [f"{sum(row.verdict == 'ok' for row in self.rows)} values agree"]
+            for verdict, told in (
+                ("random", "are random"),
+                ("incomparable", "cannot be compared"),
+            ):
+                some = sum(row.verdict == verdict for row in self.rows)
+                parts += [f"{some} {told}"] if some else []
+            text = ", ".join([*parts, f"{self.unaligned} have no counterpart"])
+            text += f"; but outputs differ: {', '.join(self.differing)}" if self.differing else ""
+            return text + (f"; not compared: {', '.join(self.open)}" if self.open else "")
         row, said = self.first, self.first.said
         where = f" in {row.layer}" if row.layer else ""
         kind = "" if row.local is None else " by itself"
@@ -227,9 +242,26 @@ class Comparison:
 
 
 def difference_of(expected: torch.Tensor, got: torch.Tensor | None) -> Discrepancy:
-    """`max_diff` of a value; infinite when one side has none."""
+    """`max_diff` of a value; infinite when one side has none.
+
+    Where the largest number stands in several places, is far above all others, and is the same on
+    both sides there, it is a mask: the scale is that of the others.
+
+    >>> masked = torch.tensor([1.0, 2.0, -1e9, -1e9])
+    >>> difference_of(masked, masked).scale
+    2.0
+    """
     if got is None:
         return Discrepancy(math.inf, math.inf, math.inf, reason="it could not be computed")
     if expected.is_complex() and not got.is_complex():
         expected = torch.view_as_real(expected.resolve_conj())
-    return max_diff(expected, got)
+    found = max_diff(expected, got)
+    if found.scale < _MASK or found.reason is not None or not expected.is_floating_point():
+        return found
+    size = expected.detach().abs()
+    mask = size == found.scale
+    scale = float(size.where(size < found.scale, 0).max())
+    if scale == 0 or scale * _MASK > found.scale or int(mask.sum()) < 2:
+        return found
+    same = bool((expected[mask] == got.to(expected.device)[mask]).all())
+    return replace(found, scale=scale) if same else found

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
 from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.judge import Allows
+from torchferry.comparer.modules import called, numbers_of
 from torchferry.comparer.setting import Setting
-from torchferry.values.clone import clone
-from torchferry.values.difference import Discrepancy
-from torchferry.values.flatten import flatten
+from torchferry.errors import UsageError
+from torchferry.values.randomness import random_kept
 
 __all__ = ["explain_eager"]
-
-Allows = Callable[[torch.Tensor, Discrepancy], bool]
 
 _WAY = "that is the fast path of torch.nn.TransformerEncoder, which zeroes padded positions"
 
@@ -30,11 +28,19 @@ def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], bool]:
         ``nn.TransformerEncoder``) or does not agree with itself; none when all is equal, or there
         is no module. And whether the capture is right.
     """
-    module, program = setting.module, setting.reference.plain
+    module = setting.module
     if module is None:
         return [], True
-    outputs = _run(module, setting)
+    with random_kept():
+        return _explained(module, setting, allows)
+
+
+def _explained(
+    module: torch.nn.Module, setting: Setting, allows: Allows
+) -> tuple[list[str], bool]:
+    program = setting.reference.plain
     if program is None:
+        outputs = _run(module, setting)
         return _other_path(module, setting, outputs, allows), True
     names = [
         str(spec.arg.name)
@@ -43,6 +49,7 @@ def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], bool]:
     ]
     captured = dict(setting.reference.values(set(names)))
     expected = [captured[name] for name in names if name in captured]
+    outputs = _run(module, setting)  # begins with the same random numbers
     if len(outputs) != len(expected) or _agree(outputs, expected, allows):
         return [], True
     said = f"eager mode differs from the captured program by {_apart(outputs, expected)}"
@@ -71,15 +78,15 @@ def _other_path(
 def _why_random(setting: Setting, module: torch.nn.Module, allows: Allows) -> str:
     """Numbers that are drawn, or sums whose order is not fixed, as with atomic additions."""
     drawn = "it computes something random"
-    if setting.reference.drawn:
+    if setting.reference.chance.drawn:
         return drawn
     strict = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         fixed = _agree(_run(module, setting), _run(module, setting), allows)
-    except RuntimeError as error:  # names the operator that has only an unordered form
-        told = str(error).strip().splitlines()[0][:200]
+    except UsageError as error:  # names the operator that has only an unordered form
+        told = str(error.__cause__).strip().splitlines()[0][:200]
         return f"it adds up in no fixed order ({told})" if "deterministic" in told else drawn
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warns)
@@ -92,17 +99,16 @@ def _apart(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str
 
 
 def _run(module: torch.nn.Module, setting: Setting, *, fast: bool = True) -> list[torch.Tensor]:
-    args, kwargs = clone(setting.call)
+    """What the module returns; from one call to the next it draws other random numbers."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(before and fast)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of nested tensors being a prototype
-            outputs: Any = module(*args, **kwargs)
+            outputs = called(module, *setting.call)
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-    leaves = [leaf for _, leaf in flatten(outputs)[0]]
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return numbers_of(outputs)
 
 
 def _agree(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor], allows: Allows) -> bool:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 
 from torchferry.converter.signature import read_signature
 from torchferry.dims import evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import input_name
-from torchferry.observer.tree import leaves_of
+from torchferry.observer.tree import leaves_of, program_inputs
 from torchferry.runner.feeds import InputInfo, make_feeds
+from torchferry.values.flatten import Path
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 __all__ = ["draw_feeds", "model_feeds", "program_feeds"]
@@ -28,51 +29,59 @@ _TORCH_NAMES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8
 def program_feeds(
     program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """The tensors a program takes, in its order.
+    """The tensors a program takes, in its order; of a number, one of no dimension.
 
     Raises:
         UsageError: the arguments do not fit.
     """
     signature = read_signature(program)
-    specs = {
-        spec.arg.name: spec.kind is InputKind.USER_INPUT
-        for spec in program.graph_signature.input_specs
-    }
-    examples = [
-        node.meta["val"]
-        for node in program.graph.nodes
-        if node.op == "placeholder"
-        and specs[node.name]
-        and isinstance(node.meta.get("val"), torch.Tensor)
-    ]
     infos = {
-        slot.name: (e.dtype, [s if isinstance(s, int) else str(s) for s in e.shape])
-        for slot, e in zip(signature.inputs, examples, strict=True)
+        slot.name: _taken(node.meta["val"])
+        for slot, (_, node) in zip(signature.inputs, program_inputs(program), strict=True)
     }
-    feeds = make_feeds(signature, infos, args, kwargs)
+    # A program takes complex numbers as they are.
+    feeds = make_feeds(replace(signature, complex=()), infos, args, kwargs)
     return [feeds[slot.name] for slot in signature.inputs]
 
 
+def _taken(example: Any) -> InputInfo:
+    if isinstance(example, torch.Tensor):
+        return example.dtype, [s if isinstance(s, int) else str(s) for s in example.shape]
+    return (torch.int64 if isinstance(example, int | torch.SymInt) else torch.float32), ()
+
+
 def model_feeds(
-    model: ir.Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    model: ir.Model,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    names: Sequence[str | int] = (),
 ) -> dict[str, torch.Tensor]:
     """The tensors of an ONNX model's inputs, found in the arguments of the original model.
 
-    A file that torchferry wrote says where each stands. Of others, inputs are found by name, or
-    in order when there are as many as tensors. A dictionary of tensors by name fits any model.
+    A file that torchferry wrote says where each stands. Of others, inputs are found by name, and
+    what is left in order, when there are as many as tensors. A dictionary of tensors by name fits
+    any model.
+
+    Args:
+        model: the ONNX model.
+        args: positional arguments.
+        kwargs: the others by name.
+        names: of the positional arguments, where they are known.
 
     Raises:
         UsageError: the arguments do not fit.
     """
     inputs = [value for value in model.graph.inputs if not value.is_initializer()]
-    found = _found(model, inputs, args, kwargs)
-    for value in inputs:
-        _check(value, found[str(value.name)])
-    return found
+    found = _found(model, inputs, args, kwargs, names)
+    return {str(value.name): _checked(value, found[str(value.name)]) for value in inputs}
 
 
 def _found(
-    model: ir.Model, inputs: Sequence[ir.Value], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    model: ir.Model,
+    inputs: Sequence[ir.Value],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    positional: Sequence[str | int],
 ) -> dict[str, torch.Tensor]:
     names = [str(value.name) for value in inputs]
     if set(kwargs) == set(names) and all(isinstance(v, torch.Tensor) for v in kwargs.values()):
@@ -81,23 +90,35 @@ def _found(
         signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
         return make_feeds(signature, dict(map(_info, inputs)), args, dict(kwargs))
     leaves = {
-        path: leaf
+        _with_name(path, positional): leaf
         for path, leaf in leaves_of(args, dict(kwargs)).items()
         if isinstance(leaf, torch.Tensor)
     }
     by_name = {input_name(path): leaf for path, leaf in leaves.items()}
     if set(names) <= set(by_name):
         return {name: by_name[name] for name in names}
-    if len(names) == len(leaves):
-        return dict(zip(names, leaves.values(), strict=True))
+    if len(names) == len(by_name) == len(leaves):
+        left = iter([leaf for name, leaf in by_name.items() if name not in names])
+        return {name: by_name[name] if name in by_name else next(left) for name in names}
     raise UsageError(
         f"the ONNX model takes {_listed(names)}, and the arguments hold {_listed([*by_name])}: "
-        "give a dictionary with one tensor for each input"
+        "give one tensor for each input, or name the inputs as the model's arguments are (the "
+        "input_names of torch.onnx.export)"
     )
 
 
-def _check(value: ir.Value, tensor: torch.Tensor) -> None:
+def _with_name(path: Path, names: Sequence[str | int]) -> Path:
+    """A path that begins with a parameter's name in the place of a position."""
+    first = path[0]
+    known = isinstance(first, int) and first < len(names)
+    return (names[int(first)], *path[1:]) if known else path
+
+
+def _checked(value: ir.Value, tensor: torch.Tensor) -> torch.Tensor:
+    """What an input is given: the tensor, or the pairs of numbers of a complex one."""
     dtype, shape = _info(value)[1]
+    if tensor.is_complex() and not dtype.is_complex:
+        tensor = torch.view_as_real(tensor.resolve_conj())
     fits = value.shape is None or (
         len(shape) == tensor.ndim
         and all(
@@ -110,6 +131,7 @@ def _check(value: ir.Value, tensor: torch.Tensor) -> None:
             f"input {value.name} of the ONNX model is {dtype} {list(shape)}, and what is given is "
             f"{tensor.dtype} {list(tensor.shape)}"
         )
+    return tensor
 
 
 def _info(value: ir.Value) -> tuple[str, InputInfo]:

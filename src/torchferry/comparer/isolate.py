@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,27 +11,35 @@ import torch
 
 from torchferry.comparer.blame import blame
 from torchferry.comparer.comparison import Comparison, Row, difference_of
+from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import cut, ort_value
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
-from torchferry.comparer.walk import Allows
 from torchferry.dumper import open_dump
 from torchferry.errors import UsageError
 from torchferry.graph import io
 
-__all__ = ["check_place", "isolate"]
+__all__ = ["check_places", "isolate"]
 
 
-def check_place(path: Path) -> None:
-    """Refuse, before anything is run, a file that could not be cut to.
+def check_places(keep: Path | str | None, cut: Path | str | None) -> None:
+    """Refuse, before anything is run, what could not be written.
+
+    Args:
+        keep: a dump.
+        cut: an ONNX file.
 
     Raises:
-        UsageError: it does not end in ``.onnx``, or its folder is not there.
+        UsageError: the file does not end in ``.onnx``, or a folder is not there or cannot be
+            written to.
     """
-    if path.suffix != ".onnx" or path.is_dir():
-        raise UsageError(f"cannot cut to {path}: give a file name that ends in .onnx")
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot cut to {path}: there is no folder {path.parent}")
+    if cut is not None and (Path(cut).suffix != ".onnx" or Path(cut).is_dir()):
+        raise UsageError(f"cannot cut to {cut}: give a file name that ends in .onnx")
+    for path in (Path(one) for one in (keep, cut) if one is not None):
+        if not path.parent.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+        if not os.access(path.parent, os.W_OK):
+            raise UsageError(f"cannot write {path}: {path.parent} cannot be written to")
 
 
 def isolate(found: Comparison, setting: Setting, allows: Allows, path: Path | None) -> Comparison:

@@ -40,7 +40,7 @@ def match_numbers(
     found = dict(reference.origins)
     if reference.plain is None:
         return found
-    used = {origin.key for origin in found.values()} | reference.tainted
+    used = {origin.key for origin in found.values()} | reference.chance.dependent()
     names = {node.name for node in reference.plain.graph.nodes if node.op == "call_function"}
     known: dict[tuple[int, ...], list[tuple[str, _Print]]] = defaultdict(list)
     for name, tensor in reference.values(names - used):

@@ -29,6 +29,7 @@ __all__ = [
     "ort_value",
     "outside",
     "reads",
+    "subgraphs",
     "tensor_of_ort",
     "weight_bytes",
 ]
@@ -98,22 +99,26 @@ def outside(nodes: Sequence[ir.Node]) -> list[ir.Value]:
 def reads(node: ir.Node) -> Iterator[ir.Value]:
     """What a node takes from its own graph, also inside its subgraphs."""
     yield from (value for value in node.inputs if value is not None)
-    graphs = [
-        graph
-        for attribute in node.attributes.values()
-        if isinstance(attribute, ir.Attr)
-        for graph in _graphs(attribute)
-    ]
-    for graph in graphs:
-        for inner in ir.traversal.RecursiveGraphIterator(graph):
-            yield from (v for v in inner.inputs if v is not None and v.graph is node.graph)
-        yield from (value for value in graph.outputs if value.graph is node.graph)
+    for graph in subgraphs(node):
+        yield from _taken(graph, node.graph)
 
 
-def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
-    if attribute.type == ir.AttributeType.GRAPH:
-        return [attribute.as_graph()]
-    return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()
+def _taken(graph: ir.Graph, outer: ir.Graph | ir.Function | None) -> Iterator[ir.Value]:
+    """What a graph takes from another that it stands in, however deep."""
+    for node in graph:
+        yield from (value for value in node.inputs if value is not None and value.graph is outer)
+        for inner in subgraphs(node):
+            yield from _taken(inner, outer)
+    yield from (value for value in graph.outputs if value.graph is outer)
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs that a node has for attributes."""
+    for attribute in node.attributes.values():
+        if isinstance(attribute, ir.Attr) and attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif isinstance(attribute, ir.Attr) and attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def _is_weight(value: ir.Value) -> bool:
@@ -134,7 +139,7 @@ def cut(
         inputs: what the nodes read from outside.
         outputs: what is wanted of them.
         types: a value for each input and each of ``fed``, for its element type.
-        fed: names of values inside whose readers shall take an input in their place, called
+        fed: names of values whose readers inside shall take an input in their place, called
             ``NAME::reference``.
     """
     graph = ir.convenience.extract(model.graph, inputs, outputs)
@@ -144,7 +149,7 @@ def cut(
         value.type = _type(types[str(value.name)])
     made = {str(value.name): value for node in graph for value in node.outputs if value.name}
     for name in fed:
-        if made[name].uses():
+        if name in made and made[name].uses():
             given = ir.Value(name=name + _FED, type=_type(types[name]))
             for node, index in tuple(made[name].uses()):
                 node.replace_input_with(index, given)
@@ -210,7 +215,8 @@ class Runner:
         options.intra_op_num_threads = torch.get_num_threads()
         options.enable_cpu_mem_arena = False  # what one piece leaves would stay beside the next
         options.add_session_config_entry("session.disable_prepacking", "1")  # copies of weights
-        given = {str(v.name): feeds[str(v.name).removesuffix(_FED)] for v in model.graph.inputs}
+        inputs = [str(v.name) for v in model.graph.inputs if not v.is_initializer()]
+        given = {name: feeds[name.removesuffix(_FED)] for name in inputs}
         names = [str(value.name) for value in model.graph.outputs]
         try:
             session = self._load(model, options)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx as onnx_package
 import onnx_ir as ir
@@ -17,18 +17,22 @@ from torchferry.capturer import accept_aliases, capture
 from torchferry.comparer import reference as references
 from torchferry.comparer.feeds import draw_feeds, model_feeds
 from torchferry.comparer.match import match_numbers
+from torchferry.comparer.modules import called
 from torchferry.comparer.piece import LEVELS, Runner
 from torchferry.comparer.reference import Reference
 from torchferry.comparer.stored import holds_dump, of_dump
-from torchferry.errors import UsageError
+from torchferry.converter.signature import read_signature
+from torchferry.errors import CaptureError, UsageError
 from torchferry.graph import io
 from torchferry.observer import Observation
+from torchferry.observer.sets import positional_keys
 
 __all__ = ["Setting", "set_up"]
 
 _KNOWN = 10  # of so many nodes at least one is known where provenance is written at all
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+_Given = TypeVar("_Given", Call, Call | None)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Setting:
         runner: how the ONNX model is run.
         module: the module in eager mode, where there is one.
         call: its arguments.
+        place: which set of inputs it is, from 1.
     """
 
     onnx: ir.Model
@@ -50,6 +55,7 @@ class Setting:
     runner: Runner
     module: torch.nn.Module | None = None
     call: Call = ((), {})
+    place: int = 1
 
     @cached_property
     def coarsest(self) -> torch.dtype | None:
@@ -63,11 +69,17 @@ class Setting:
         return None if found is None else names.get(found, torch.float32)
 
 
-def set_up(model: Any, onnx: Any, inputs: Any, *, against: str, runner: Runner) -> Setting:
+def set_up(
+    model: Any, onnx: Any, inputs: Any, *, against: str, runner: Runner
+) -> tuple[list[Setting], list[str]]:
     """Load both sides and bring the inputs into the form each takes.
 
+    Returns:
+        One setting for each set of inputs that the ONNX model takes, and why it does not take the
+        others.
+
     Raises:
-        UsageError: something does not fit.
+        UsageError: something does not fit, or the ONNX model takes none of the inputs.
         CaptureError: the module cannot be captured.
     """
     candidate = _onnx_model(onnx)
@@ -78,18 +90,42 @@ def set_up(model: Any, onnx: Any, inputs: Any, *, against: str, runner: Runner) 
     if isinstance(other, ExportedProgram):
         if inputs is None and other.example_inputs is None:
             raise UsageError("this program has no example inputs: give inputs")
-        call = _sets(other.example_inputs if inputs is None else inputs)[0]
-        found = references.of_program(other, *call, candidate.graph)
-        feeds = model_feeds(candidate, *call)
-        return _matched(Setting(candidate, feeds, found, runner, call=call))
-    return _of_file(other, candidate, inputs, against, runner)
+        calls = _sets(other.example_inputs if inputs is None else inputs)
+        return _each(calls, lambda call: _of_program(other, candidate, call, runner))
+    given: list[Call | None] = [None] if inputs is None else [*_sets(inputs)]
+    return _each(given, lambda call: _of_file(other, candidate, call, against, runner))
+
+
+def _each(
+    calls: Sequence[_Given], make: Callable[[_Given], Setting]
+) -> tuple[list[Setting], list[str]]:
+    """A setting for each call that fits; of the others, why not."""
+    made: list[Setting] = []
+    refused: list[UsageError] = []
+    told = []
+    for place, call in enumerate(calls, 1):
+        try:
+            made.append(replace(make(call), place=place))
+        except UsageError as error:
+            refused.append(error)
+            told.append(f"set {place} of the inputs was not compared: {error}")
+    if not made:
+        raise refused[0]
+    return made, told
+
+
+def _of_program(
+    program: ExportedProgram, candidate: ir.Model, call: Call, runner: Runner
+) -> Setting:
+    found = references.of_program(program, *call, candidate.graph)
+    feeds = model_feeds(candidate, *call, read_signature(program).parameters)
+    return _matched(Setting(candidate, feeds, found, runner, call=call))
 
 
 def _of_file(
-    source: Any, candidate: ir.Model, inputs: Any, against: str, runner: Runner
+    source: Any, candidate: ir.Model, given: Call | None, against: str, runner: Runner
 ) -> Setting:
     """A dump, or another ONNX model run as ``against`` says."""
-    given = None if inputs is None else _sets(inputs)[0]
     if isinstance(source, str | Path) and holds_dump(Path(source)):
         return Setting(candidate, *of_dump(Path(source), candidate, given), runner)
     base = _onnx_model(source)
@@ -116,28 +152,47 @@ def _of_module(  # noqa: PLR0917  (all of it is what was given)
     calls: list[Call],
     against: str,
     runner: Runner,
-) -> Setting:
-    calls = [(args, accept_aliases(module, kwargs)) for args, kwargs in calls]
-    call = calls[0]
-    feeds = model_feeds(candidate, *call)
+) -> tuple[list[Setting], list[str]]:
     if against not in ("program", "eager"):
         raise UsageError(f"a module is compared as program or in eager mode, not {against!r}")
-    if against == "eager":
-        found = references.of_module(module, *call, candidate.graph)
-        return Setting(candidate, feeds, found, runner, module, call)
-    captured = call
-    if program is None:
-        seen = Observation.from_inputs(module, calls)
-        program = capture(module, seen).program
-        captured = seen.normalized(seen.calls[0])
-    found = references.of_program(program, *captured, candidate.graph)
-    return _matched(Setting(candidate, feeds, found, runner, module, call))
+    calls = [(args, accept_aliases(module, kwargs)) for args, kwargs in calls]
+    seen = Observation.from_inputs(module, calls)
+    named = {id(call): seen.normalized(one) for call, one in zip(calls, seen.calls, strict=True)}
+    exported = program is not None  # from a call as it is made
+    if against == "program" and program is None:
+        program = _captured(module, seen, calls[0])
+
+    def make(call: Call) -> Setting:
+        names = positional_keys(seen.signature, len(call[0]))
+        feeds = model_feeds(candidate, *call, names)
+        if program is None or against == "eager":
+            found = references.of_module(module, *call, candidate.graph)
+            return Setting(candidate, feeds, found, runner, module, call)
+        given = call if exported else named[id(call)]
+        found = references.of_program(program, *given, candidate.graph)
+        return _matched(Setting(candidate, feeds, found, runner, module, call))
+
+    return _each(calls, make)
+
+
+def _captured(module: torch.nn.Module, seen: Observation, call: Call) -> ExportedProgram:
+    """The module's program.
+
+    Raises:
+        UsageError: it fails already in eager mode.
+        CaptureError: it cannot be captured.
+    """
+    try:
+        return capture(module, seen).program
+    except CaptureError:
+        called(module, *call)
+        raise
 
 
 def _matched(setting: Setting) -> Setting:
-    """Where hardly any node says where it came from, values are matched by their numbers."""
+    """Where hardly any node says which FX node it came from, values are matched by numbers too."""
     reference = setting.reference
-    named = sum(origin.how != "output" for origin in reference.origins.values())
+    named = sum(origin.how == "name" for origin in reference.origins.values())
     if named * _KNOWN >= len(setting.onnx.graph) - len(reference.origins) + named:
         return setting
     origins = match_numbers(reference, setting.onnx, setting.feeds)
@@ -163,8 +218,15 @@ def _with_own_outputs(model: ir.Model) -> ir.Model:
     """The model with every output made by a node, and each by another, so that all are compared.
 
     An output that is an input, a weight or another output too is made by a node of its own.
+
+    Raises:
+        UsageError: an output is nothing of all that.
     """
     values = list(model.graph.outputs)
+    inputs = {id(value) for value in model.graph.inputs}
+    for value in values:
+        if value.producer() is None and not value.is_initializer() and id(value) not in inputs:
+            raise UsageError(f"no node of the ONNX model makes its output {value.name}")
     if len(set(values)) == len(values) and all(v.producer() is not None for v in values):
         return model
     model = model.clone()

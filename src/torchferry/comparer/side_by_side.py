@@ -9,19 +9,29 @@ from typing import Any
 
 import torch
 
-from torchferry.comparer.comparison import Comparison, difference_of
+from torchferry.comparer.chance import chance_of_model
+from torchferry.comparer.comparison import Comparison, Verdict, difference_of
 from torchferry.comparer.eager import explain_eager
-from torchferry.comparer.isolate import check_place, isolate
+from torchferry.comparer.isolate import check_places, isolate
+from torchferry.comparer.judge import Allows, Judge
 from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
+from torchferry.comparer.piece import cut as cut_out
 from torchferry.comparer.setting import Setting, set_up
 from torchferry.comparer.stages import bisect_stages
 from torchferry.comparer.stored import keep_values
-from torchferry.comparer.walk import Allows, Feed, Walk
+from torchferry.comparer.walk import Feed, Walk
 from torchferry.errors import RunError, UsageError
+from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy
+from torchferry.values.randomness import random_kept
 from torchferry.values.tolerance import Tolerance
 
 __all__ = ["compare"]
+
+_CHOICE = (
+    "equal numbers may be found in another order before it, which modules do not tell: compare "
+    "with the captured program"
+)
 
 
 def compare(
@@ -45,8 +55,8 @@ def compare(
     Args:
         model: the reference: a module, a program, what `capture` gave, an ONNX model, or a dump.
         onnx: a path, an ``ir.Model``, or what `export` and `to_onnx` gave.
-        inputs: ``(args, kwargs)``, a tuple, a dictionary, or a list of such, of which the first
-            counts. ``None``: a program's example inputs; for an ONNX reference, any.
+        inputs: ``(args, kwargs)``, a tuple, a dictionary, or a list of such: each is compared, and
+            the worst is told. ``None``: a program's example inputs; for an ONNX reference, any.
         feed: with ``torch`` each node also gets the reference's values: its own error is seen.
         against: a module as captured, or in ``eager`` mode; of ONNX, the level or provider.
         atol: see `Tolerance`, as for ``rtol``; by each value's dtype when ``None``.
@@ -63,39 +73,92 @@ def compare(
         CaptureError: the module cannot be captured; ``against="eager"`` needs no capture.
         RunError: onnxruntime cannot run the reference model.
     """
-    if cut is not None:
-        check_place(Path(cut))
-    progress("prepare")
-    setting = set_up(model, onnx, inputs, against=against, runner=Runner(level, providers))
-    if keep is not None:
-        keep_values(setting.onnx, setting.feeds, setting.runner, Path(keep))
+    check_places(keep, cut)
+    module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()
+    with random_kept(), buffers_kept(module):
+        progress("prepare")
+        runner = Runner(level, providers)
+        settings, left_out = set_up(model, onnx, inputs, against=against, runner=runner)
+        if keep is not None:
+            keep_values(settings[0].onnx, settings[0].feeds, runner, Path(keep))
+        found = [_looked_at(one, feed, atol, rtol, progress) for one in settings]
+        progress("explain")
+        return _explained(*_worst(found, left_out), cut, bisect)
+
+
+def _worst(
+    found: Sequence[tuple[Comparison, Walk]], left_out: Sequence[str]
+) -> tuple[Comparison, Walk]:
+    """The worst of several sets of inputs, with what became of the others."""
+    worst, walk = max(found, key=lambda pair: _weight(pair[0]))
+    notes = list(left_out)
+    if len(found) > 1:
+        wrong = ", ".join(str(one.place) for one, _ in found if not one.ok)
+        told = f"sets {wrong} of {len(found)} differ" if wrong else f"all {len(found)} sets agree"
+        notes = [f"{told}; this is about set {worst.place} of the inputs", *notes]
+    return replace(worst, notes=(*worst.notes, *notes)), walk
+
+
+def _weight(found: Comparison) -> tuple[bool, bool, float]:
+    """What makes one comparison worse than another."""
+    worst = max((d.abs for d in found.outputs.values()), default=0.0)
+    return not found.ok, bool(found.first or found.differing), worst
+
+
+def _looked_at(
+    setting: Setting,
+    feed: Feed,
+    atol: float | None,
+    rtol: float | None,
+    progress: Callable[[str], object],
+) -> tuple[Comparison, Walk]:
+    """The rows, the outputs, and what eager mode has to do with it."""
+    progress("run side by side" + (f", set {setting.place}" if setting.place > 1 else ""))
+    tolerance = _tolerance(setting, None, atol, rtol)
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
-    progress("run side by side")
     walk.run()
-    progress("explain")
-    return _explained(walk, setting, cut, bisect, _tolerance(setting, None, atol, rtol))
-
-
-def _explained(
-    walk: Walk, setting: Setting, cut: Path | str | None, bisect: bool, tolerance: Tolerance
-) -> Comparison:
-    """The rows, and all that one may want to know about the first divergence."""
     found = walk.comparison()
-    outputs, failure = _outputs(setting, walk)
-    explained, captured = explain_eager(setting, walk.allows)
+    outputs, verdicts, failure = _outputs(setting, walk)
+    explained, captured = explain_eager(setting, walk.judge.allows)
+    missing = [str(v.name) for v in setting.onnx.graph.outputs if v.name not in walk.kept]
+    if missing:
+        failure += [f"{', '.join(missing)}: nothing in the reference to compare with"]
     found = replace(
         found,
         outputs=outputs,
-        differing=walk.differing(outputs),
+        differing=tuple(n for n, verdict in verdicts.items() if verdict in ("differs", "failed")),
+        open=(
+            *(name for name, verdict in verdicts.items() if verdict == "incomparable"),
+            *(missing if setting.reference.whole else ()),
+        ),
         notes=(*found.notes, *failure, *explained),
         captured=captured,
         tolerance=tolerance,
+        place=setting.place,
     )
+    return found, walk
+
+
+def _explained(found: Comparison, walk: Walk, cut: Path | str | None, bisect: bool) -> Comparison:
+    """All that one may want to know about the first divergence."""
+    allows, setting = walk.judge.allows, walk.setting
     if found.first is not None:
-        found = isolate(found, setting, walk.allows, None if cut is None else Path(cut))
-    if bisect:
-        found = replace(found, stages=tuple(bisect_stages(setting, walk.kept, walk.allows)))
-    return found
+        found = isolate(found, setting, allows, None if cut is None else Path(cut))
+    own = chance_of_model(setting.onnx)
+    first = found.first
+    if first is not None and setting.reference.program is None and setting.module is not None:
+        choices = [name for name in own.places if name not in walk.judge.shared]
+        if first.name in own.dependent((), choices) - own.dependent():
+            found = replace(found, notes=(*found.notes, _CHOICE))
+    if not bisect:
+        return found
+    chosen = [row.name for row in found.rows if row.verdict == "random"]
+    undecided = own.dependent(also=chosen)
+    decided = {name: value for name, value in walk.kept.items() if name not in undecided}
+    if not decided:
+        told = "the outputs depend on random numbers, or on an order: the steps are not compared"
+        return replace(found, notes=(*found.notes, told))
+    return replace(found, stages=tuple(bisect_stages(setting, decided, allows)))
 
 
 def _tolerance(
@@ -115,13 +178,30 @@ def _allowing(setting: Setting, atol: float | None, rtol: float | None) -> Allow
     return allows
 
 
-def _outputs(setting: Setting, walk: Walk) -> tuple[dict[str, Discrepancy], list[str]]:
-    """The outputs with all of onnxruntime's optimizations, and what it says if it fails."""
-    feeds = {name: ort_value(tensor) for name, tensor in setting.feeds.items()}
+def _outputs(
+    setting: Setting, walk: Walk
+) -> tuple[dict[str, Discrepancy], dict[str, Verdict], list[str]]:
+    """The outputs with all of onnxruntime's optimizations, and what it says if it fails.
+
+    What was given to the ONNX side while the values were compared is given to it here too.
+    """
+    given = {**setting.feeds, **walk.chosen}
+    values = {name: ort_value(tensor) for name, tensor in given.items()}
+    graph = setting.onnx.graph
+    inputs = [value for value in graph.inputs if not value.is_initializer()]
+    model = setting.onnx
+    notes = []
     try:
-        found = Runner("all", setting.runner.providers)(setting.onnx, feeds)
+        if walk.chosen:
+            model = cut_out(model, inputs, list(graph.outputs), values, walk.chosen)
+        found = Runner("all", setting.runner.providers)(model, values)
     except RunError as error:
-        failed = {name: difference_of(value, None) for name, value in walk.kept.items()}
-        return failed, [f"the model as a whole: {error}"]
-    names = [str(v.name) for v in setting.onnx.graph.outputs if v.name in walk.kept]
-    return {n: difference_of(walk.kept[n], tensor_of_ort(found[n])) for n in names}, []
+        found, notes = {}, [f"the model as a whole: {error}"]
+    judge = Judge(setting, walk.judge.allows)
+    outputs: dict[str, Discrepancy] = {}
+    verdicts: dict[str, Verdict] = {}
+    for name in (str(value.name) for value in graph.outputs if value.name in walk.kept):
+        got = tensor_of_ort(found[name]) if name in found else None
+        outputs[name] = difference_of(walk.kept[name], got)
+        verdicts[name], _ = judge(name, walk.needed, got, outputs[name], walk.numbers.get(name))
+    return outputs, verdicts, notes

@@ -24,6 +24,7 @@ from torchferry.dumper.document import DOCUMENT
 from torchferry.dumper.store import read_entries
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.values.difference import max_diff
 from torchferry.values.flatten import flatten
 
 __all__ = ["holds_dump", "keep_values", "of_dump"]
@@ -55,7 +56,7 @@ def of_dump(
     Args:
         path: the dump. Of several calls of the model, the first that the ONNX model takes.
         onnx: the ONNX model.
-        given: the arguments, where the dump has none of the model itself.
+        given: the arguments; of several calls, the one with these.
 
     Raises:
         UsageError: it is no dump, holds the calls of several models, or no inputs that fit.
@@ -69,13 +70,16 @@ def of_dump(
     stems: dict[Key, str] = {
         key: str(key[0]) for key in counts if key[2] == _VALUE and key[0] in inner
     }
-    root = "" if stems else _root(path, counts)
-    number, feeds = _inputs(path, root, onnx, given)
+    aligned = {} if stems else align_modules(onnx.graph)
     if stems:
+        _, feeds = _inputs(path, "", onnx, given)
         origins = {name: Origin(name, "name") for name in stems.values()}
     else:
-        aligned = align_modules(onnx.graph)
-        stems = _placed(_last_calls(list(counts), root, number), root, aligned)
+        root = _root(path, counts)
+        shift = _shift(root, counts, aligned)
+        number, feeds = _inputs(path, root if shift == len(root) else None, onnx, given)
+        last = _last_calls(list(counts), root, number)
+        stems = {key: name[shift + 1 if shift else 0 :] for key, name in last.items()}
         single = {stem for key, stem in stems.items() if counts[key] == 1}
         returned = {
             f"output:{i}" for k, stem in stems.items() if not stem for i in range(counts[k])
@@ -91,7 +95,9 @@ def of_dump(
                     if name in wanted:
                         yield name, tensor
 
-    return feeds, Reference(values, in_order(origins, onnx.graph))
+    found = in_order(origins, onnx.graph)
+    whole = any(origin.how == "output" for origin in found.values()) or not aligned
+    return feeds, Reference(values, found, whole=whole)
 
 
 def _root(path: Path, keys: Collection[Key]) -> str:
@@ -109,21 +115,44 @@ def _within(name: str, outer: str) -> bool:
 
 
 def _inputs(
-    path: Path, root: str, onnx: ir.Model, given: Call | None
+    path: Path, root: str | None, onnx: ir.Model, given: Call | None
 ) -> tuple[int, dict[str, torch.Tensor]]:
-    """The number of the first call that the ONNX model takes, and its tensors."""
+    """The number of the first call that the ONNX model takes, and its tensors.
+
+    Args:
+        path: the dump.
+        root: the model's name there; ``None`` if only parts of it were dumped.
+        onnx: the ONNX model.
+        given: arguments, which that call is to have.
+    """
+    wanted = None if given is None else model_feeds(onnx, *given)
     refused: UsageError | None = None
-    if given is not None:
-        return 0, model_feeds(onnx, *given)
+    others = False
     for key, value in read_entries(path):
         if isinstance(key, tuple) and (key[0], key[-1]) == (root, "I"):
             try:
-                return int(key[1]), model_feeds(onnx, *value)
+                feeds = model_feeds(onnx, *value)
             except UsageError as error:
                 refused = refused or error
+                continue
+            if wanted is None or _same(feeds, wanted):
+                return int(key[1]), feeds
+            others = True
+    if others:
+        raise UsageError(
+            f"{path} holds what the model computed on other inputs than those that were given: "
+            "leave inputs out, or dump a run on these"
+        )
+    if wanted is not None and refused is None:
+        return 0, wanted
     raise refused or UsageError(
         f"{path} does not hold the inputs of the model itself: dump all modules, or give inputs"
     )
+
+
+def _same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    found = max_diff(dict(one), dict(other))
+    return found.abs == 0 and found.dnan == 0 and found.reason is None
 
 
 def _last_calls(keys: list[Key], root: str, number: int) -> dict[Key, str]:
@@ -138,13 +167,12 @@ def _last_calls(keys: list[Key], root: str, number: int) -> dict[Key, str]:
     return {key: name for name, key in last.items()}
 
 
-def _placed(names: Mapping[Key, str], root: str, aligned: Mapping[str, Origin]) -> dict[Key, str]:
-    """Paths of modules: without the name that the model had, or as they are if that fits."""
-    shift = len(root) + 1 if root else 0
-    within = {key: name[shift:] for key, name in names.items()}
+def _shift(root: str, keys: Collection[Key], aligned: Mapping[str, Origin]) -> int:
+    """How much of the names is the name that the model had: nothing if they fit as they are."""
     wanted = {origin.key for origin in aligned.values()}
-    kept, cut = (len(wanted & set(one.values())) for one in (names, within))
-    return dict(names) if kept > cut else within
+    names = {str(key[0]) for key in keys}
+    cut = {name[len(root) + 1 :] for name in names}
+    return 0 if len(wanted & names) > len(wanted & cut) else len(root)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -1,6 +1,6 @@
-"""Every intermediate value of a program, a module or an ONNX model, one after the other.
+"""Every intermediate value of a program or an ONNX model, one after the other.
 
-All three give ``(name, tensor)`` in the order of computation and keep nothing themselves that no
+Both give ``(name, tensor)`` in the order of computation and keep nothing themselves that no
 later step needs, so that whoever compares decides what stays in memory.
 """
 
@@ -19,10 +19,10 @@ from torchferry.comparer.piece import Runner, tensor_of_ort, weight_bytes
 from torchferry.comparer.window import Windows
 from torchferry.converter.in_place import functional_form
 from torchferry.errors import RunError, UsageError
-from torchferry.values.clone import clone
-from torchferry.values.flatten import flatten
+from torchferry.values.kinds import attempt
+from torchferry.values.randomness import random_kept
 
-__all__ = ["single_modules", "trace_modules", "trace_onnx", "trace_program"]
+__all__ = ["trace_onnx", "trace_program"]
 
 Values = Iterator[tuple[str, torch.Tensor]]
 
@@ -33,38 +33,59 @@ _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Values:
     """Run a program node by node.
 
+    What torch draws next stays as it was; two runs that begin alike draw the same numbers.
+
     Args:
         program: as it is converted; what it writes to in place is yielded as it was before.
         feeds: the tensors it takes, in order.
 
     Yields:
-        Names of FX nodes and their tensors; of a node with several, those of its items as
-        ``NAME:0``. Numbers are left out.
+        Names of FX nodes and their tensors, numbers as tensors of no dimension; of a node with
+        several, those of its items as ``NAME:0``.
 
     Raises:
-        UsageError: the program takes something that is no tensor.
+        UsageError: the program takes something that is no tensor, or fails on these tensors.
     """
     interpreter = _Interpreter(program.graph_module)
     given = iter(feeds)
     held = {**program.state_dict, **program.constants}
     specs = iter(program.graph_signature.input_specs)
+    state = torch.get_rng_state()
     for node in program.graph.nodes:
         if node.op == "output":
             return
         if node.op == "placeholder":
             value = _placed(node, next(specs), held, given)
         else:
-            with torch.no_grad():
-                value = interpreter.run_node(node)
+            with torch.no_grad(), random_kept(state):
+                value, error = attempt(interpreter.run_node, node)
+                state = torch.get_rng_state()
+            if error is not None:
+                raise UsageError(_told(node, error)) from error
         interpreter.env[node] = value
-        if isinstance(value, torch.Tensor):
-            yield node.name, value
-        elif isinstance(value, (list, tuple)):
-            for index, item in enumerate(value):
-                if isinstance(item, torch.Tensor):
-                    yield f"{node.name}:{index}", item
+        if isinstance(value, (list, tuple)):
+            items = {f"{node.name}:{index}": item for index, item in enumerate(value)}
+        else:
+            items = {node.name: value}
+        for name, item in items.items():
+            if isinstance(item, torch.Tensor):
+                yield name, item
+            elif isinstance(item, bool | int | float):
+                yield name, torch.tensor(item)
         for last in interpreter.user_to_last_uses.get(node, ()):
             interpreter.env.pop(last, None)
+
+
+def _told(node: torch.fx.Node, error: Exception) -> str:
+    """What a node of a program raised."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    where = f" in {stack[-1]}" if stack and stack[-1] else ""
+    return (
+        f"the captured program fails on these inputs at {node.name} ({node.target}){where}: "
+        f"{type(error).__name__}: {first[:300]}\n"
+        "  give inputs that the model takes; sizes, and branches, may be those of the capture only"
+    )
 
 
 class _Interpreter(torch.fx.Interpreter):
@@ -83,114 +104,12 @@ def _placed(
         return held[spec.target]
     if isinstance(spec.arg, ConstantArgument):
         return spec.arg.value
-    if spec.kind is InputKind.USER_INPUT and isinstance(node.meta.get("val"), torch.Tensor):
+    example = node.meta.get("val")
+    if spec.kind is InputKind.USER_INPUT and isinstance(example, torch.Tensor):
         return next(given)
+    if spec.kind is InputKind.USER_INPUT and isinstance(example, torch.SymInt | torch.SymFloat):
+        return next(given).item()
     raise UsageError(f"input {node.name} of the program is no tensor: it cannot be traced")
-
-
-def trace_modules(
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    wanted: Collection[str],
-    *,
-    budget: int = 2**26,
-) -> Values:
-    """Run a module with hooks, several times if its outputs are large.
-
-    Args:
-        model: run without gradients, with a copy of the arguments each time.
-        args: positional arguments.
-        kwargs: named arguments.
-        wanted: paths of submodules; ``""`` is the model itself.
-        budget: bytes of outputs that are kept at once.
-
-    Yields:
-        Paths of submodules and the first tensor of what they return, the others as ``PATH:1``;
-        of several calls of a module, the last. In the order in which the last calls end.
-    """
-    modules = {path: module for path, module in model.named_modules() if path in wanted}
-    sizes = _sizes(model, modules, args, kwargs)
-    group: list[str] = []
-    for path in sizes:
-        group.append(path)
-        if sum(sizes[p] for p in group) >= budget or path == [*sizes][-1]:
-            yield from _outputs(model, {p: modules[p] for p in group}, args, kwargs)
-            group = []
-
-
-def single_modules(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> frozenset[str]:
-    """Paths of the submodules whose last call returns exactly one tensor."""
-    counts: dict[str, int] = {}
-
-    def see(path: str, output: Any) -> None:
-        counts[path] = len(_tensors(output))
-
-    _run_hooked(model, dict(model.named_modules()), args, kwargs, see)
-    return frozenset(path for path, count in counts.items() if count == 1)
-
-
-def _sizes(
-    model: torch.nn.Module,
-    modules: Mapping[str, torch.nn.Module],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> dict[str, int]:
-    """Bytes that each module returns, in the order in which their last calls end."""
-    sizes: dict[str, int] = {}
-
-    def see(path: str, output: Any) -> None:
-        sizes.pop(path, None)
-        sizes[path] = sum(tensor.nbytes for tensor in _tensors(output))
-
-    _run_hooked(model, modules, args, kwargs, see)
-    return sizes
-
-
-def _outputs(
-    model: torch.nn.Module,
-    modules: Mapping[str, torch.nn.Module],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Values:
-    found: dict[str, list[torch.Tensor]] = {}
-
-    def keep(path: str, output: Any) -> None:
-        found.pop(path, None)
-        # A copy: what follows may write in place.
-        found[path] = [tensor.detach().clone() for tensor in _tensors(output)]
-
-    _run_hooked(model, modules, args, kwargs, keep)
-    for path, tensors in found.items():
-        for index, tensor in enumerate(tensors):
-            yield (f"{path}:{index}" if index else path), tensor
-
-
-def _run_hooked(
-    model: torch.nn.Module,
-    modules: Mapping[str, torch.nn.Module],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    see: Any,
-) -> None:
-    def hook(path: str) -> Any:
-        return lambda _module, _args, output: see(path, output)
-
-    handles = [module.register_forward_hook(hook(path)) for path, module in modules.items()]
-    args, kwargs = clone((args, dict(kwargs)))
-    try:
-        with torch.no_grad():
-            model(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    leaves = [leaf for _, leaf in flatten(value)[0]]
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested]
 
 
 def trace_onnx(

@@ -65,6 +65,15 @@ class Windows:
                 del self._carried[name]
         return {name: value for name, value in found.items() if name in wanted}
 
+    def carried(self, name: str) -> onnxruntime.OrtValue | None:
+        """An input or a value that was computed before and that nodes to come read."""
+        return self._carried.get(name)
+
+    def give(self, name: str, value: onnxruntime.OrtValue) -> None:
+        """Let the nodes that come take another value in the place of one that was computed."""
+        if name in self._carried:
+            self._carried[name] = value
+
     def _attempt(
         self,
         nodes: list[ir.Node],

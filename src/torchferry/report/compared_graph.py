@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["compared_graph"]
 
-_TONES: dict[str, Tone | None] = {"differs": "bad", "failed": "bad", "random": "warn"}
+_TONES: dict[str, Tone | None] = {
+    "differs": "bad", "failed": "bad", "random": "warn", "incomparable": "warn"
+}  # fmt: skip
 _LEGEND: tuple[tuple[Tone | None, str], ...] = (
     (None, "difference, from none to large"),
     ("bad", "beyond tolerance"),
-    ("warn", "random"),
+    ("warn", "random, or cannot be compared"),
     ("muted", "no counterpart"),
 )
 

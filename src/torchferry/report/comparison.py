@@ -22,7 +22,9 @@ _AROUND = 12  # rows shown before and after the first divergence
 _BEYOND = 150  # rows beyond tolerance that are shown
 _WHOLE = 300  # rows that are shown without leaving any out
 _LAYERS = 80  # rows of the table of layers
-_TONES: dict[str, Tone | None] = {"differs": "bad", "failed": "bad", "random": "muted"}
+_TONES: dict[str, Tone | None] = {
+    "differs": "bad", "failed": "bad", "random": "muted", "incomparable": "warn"
+}  # fmt: skip
 
 
 def comparison_report(title: str, found: Comparison) -> Report:
@@ -62,21 +64,28 @@ def comparison_report(title: str, found: Comparison) -> Report:
 
 
 def _verdict(found: Comparison) -> str:
-    count = counted(len(found.rows), "value")
-    drawn = sum(row.verdict == "random" for row in found.rows)
-    random = f", {drawn} of them random" if drawn else ""
+    agree = counted(sum(row.verdict == "ok" for row in found.rows), "value")
+    others = [
+        (sum(row.verdict == "random" for row in found.rows), "random"),
+        (sum(row.verdict == "incomparable" for row in found.rows), "that cannot be compared"),
+    ]
+    more = "".join(f", {number} {what}" for number, what in others if number)
     if found.ok:
-        return f"all agree: {count}{random}, and {counted(len(found.outputs), 'output')}"
-    if not found.captured and found.first is None and not found.differing:
-        return f"{count} agree with the captured program, which is not what eager mode computes"
-    if found.first is None:
-        return f"{count} agree when each stands alone, and these outputs differ: " + ", ".join(
-            found.differing
+        return f"all agree: {agree}{more}, and {counted(len(found.outputs), 'output')}"
+    if found.first is None and found.differing:
+        return (
+            f"{agree} agree when each stands alone{more}, and these outputs differ: "
+            + ", ".join(found.differing)
         )
+    if found.first is None and found.open:
+        return f"no difference in {agree}{more}; not compared: {', '.join(found.open)}"
+    if found.first is None:
+        return f"{agree} agree with the captured program, which is not what eager mode computes"
     where = found.suspects[0] if len(found.suspects) == 1 else found.first.node
     outputs = f"{len(found.differing)} of {len(found.outputs)} outputs differ"
     if not found.differing:
-        outputs = "the outputs agree"
+        outputs = "the outputs agree" + (", as far as they can be compared" if found.open else "")
+    count = counted(len(found.rows), "value")
     return f"the first of {count} to differ is {found.first.name}, made by {where}; {outputs}"
 
 
@@ -93,6 +102,8 @@ def _problems(found: Comparison) -> tuple[str, ...]:
         said.append(f"{row.name}{place}{line}: {why}. Look at {nodes}")
     elif found.differing:
         said.append(f"{', '.join(found.differing)}: beyond tolerance; see the outputs")
+    reasons = {r.name: f": {r.note}" for r in found.rows if r.verdict == "incomparable"}
+    said += [f"{name} was not compared{reasons.get(name, '')}" for name in found.open[:3]]
     notes = [note for note in found.notes if row is None or not row.note or row.note not in note]
     return (*said, *notes)[:8]
 
@@ -101,6 +112,11 @@ def _next_steps(title: str, found: Comparison) -> tuple[str, ...]:
     if found.ok:
         return found.notes
     steps = []
+    if any(row.verdict == "incomparable" for row in found.rows):
+        steps.append(
+            "call .eval() if it is dropout that is random; --against program knows each random "
+            "number; --feed torch looks past them"
+        )
     if found.cut is not None:
         inputs = found.cut.with_suffix(".inputs.safetensors").name
         steps.append(f"{found.cut} shows it alone; {inputs} holds its inputs and what is expected")
@@ -263,6 +279,8 @@ def _data(found: Comparison) -> dict[str, Any]:
         "first": None if found.first is None else found.first.name,
         "suspects": list(found.suspects),
         "differing": list(found.differing),
+        "open": list(found.open),
+        "set": found.place,
         "nodes": found.nodes,
         "unaligned": found.unaligned,
         "outputs": {name: _numbers(d) for name, d in found.outputs.items()},

@@ -38,8 +38,7 @@ _InputsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.py:function",
-        help="A function that returns sets of inputs: tuples, dicts or both; the first is "
-        "compared.",
+        help="A function that returns sets of inputs: tuples, dicts or both; the worst is told.",
     ),
 ]
 _FeedOption = Annotated[

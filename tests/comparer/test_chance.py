@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+import torch
+
+from torchferry.comparer.chance import (
+    Places,
+    Unordered,
+    as_good,
+    chance_of_model,
+    chance_of_program,
+)
+
+aten = torch.ops.aten
+
+
+def of(module, *args):
+    return chance_of_program(torch.export.export(module, args, strict=False))
+
+
+# What is random --------------------------------------------------------------------------------
+
+
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        return (torch.randn_like(x) + 1) * 2, x * 2
+
+
+def test_values_that_depend_on_random_numbers_are_known():
+    chance = of(Noisy(), torch.rand(3))
+    assert chance.drawn == {"randn_like"}
+    assert chance.dependent() == {"randn_like", "add", "mul"}
+    assert chance.dependent({"randn_like"}) == {"randn_like"}
+    assert chance.dependent({"add"}) == {"randn_like", "add"}
+    assert chance.dependent({"randn_like"}, {"mul_1"}) == {"randn_like", "mul_1"}
+
+
+def test_dropout_that_does_nothing_is_not_random():
+    layers = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Dropout(0.0))
+    assert not of(layers.eval(), torch.rand(3)).drawn
+    assert not of(layers[1:].train(), torch.rand(3)).drawn
+    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    x = torch.rand(1, 3, 4)
+    assert not of(attention, x, x, x).drawn
+
+
+def test_items_of_what_is_drawn_are_drawn():
+    class Native(torch.nn.Module):
+        def forward(self, x):
+            y, mask = aten.native_dropout(x, 0.5, True)
+            return y, mask
+
+    drawn = of(Native(), torch.rand(3)).drawn
+    assert drawn >= {"native_dropout:0", "native_dropout:1", "getitem", "getitem_1"}
+
+
+def test_a_branch_that_draws_is_random():
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, torch.rand_like, torch.neg, (x,))
+
+    assert "cond" in of(Branch(), torch.rand(3)).drawn
+
+
+@pytest.mark.parametrize("op_type", ["RandomUniformLike", "RandomNormalLike", "Bernoulli"])
+def test_random_onnx_operators_are_known(op_type):
+    chance = chance_of_model(onnx(f"r = {op_type}(x)\n y = Add(r, x)\n z = Neg(x)"))
+    assert chance.drawn == {"r"}
+    assert chance.dependent() == {"r", "y"}
+
+
+@pytest.mark.parametrize(("mode", "random"), [("t", True), ("f", False), ("", False)])
+def test_an_onnx_dropout_is_random_in_training(mode, random):
+    text = """t = Constant<value: tensor = bool {1}>()
+    f = Constant<value: tensor = bool {0}>()
+    y = Dropout(x, , MODE)
+    z = Neg(y)"""
+    model = onnx(text.replace(", , MODE", f", , {mode}" if mode else ""))
+    assert ("z" in chance_of_model(model).dependent()) == (random or mode == "f")
+
+
+def onnx(text):
+    return ir.from_onnx_text(
+        f"""<ir_version: 10, opset_import: ["" : 20]>
+    main (float[N] x) => (float[N] y, float[N] z) {{ {text} }}"""
+    )
+
+
+def test_subgraphs_and_functions_are_looked_into():
+    text = """<ir_version: 10, opset_import: ["" : 20, "own" : 1]>
+    main (float[2] x, bool c) => (float[2] y, float[2] z) {
+      y = If(c) <then_branch = t () => (float[2] a) { a = RandomUniformLike(x) },
+                 else_branch = e () => (float[2] b) { b = Neg(x) }>
+      z = own.noise(x)
+    }
+    <domain: "own", opset_import: ["" : 20]>
+    noise (x) => (y) { y = RandomNormalLike(x) }"""
+    assert chance_of_model(ir.from_onnx_text(text)).drawn == {"y", "z"}
+
+
+def test_memory_that_is_not_set_is_known():
+    class Empty(torch.nn.Module):
+        def forward(self, x):
+            return torch.where(x > 9, torch.empty_like(x), x)
+
+    assert of(Empty(), torch.rand(3)).unset == {"empty_like"}
+
+
+# Places ----------------------------------------------------------------------------------------
+
+
+class Finds(torch.nn.Module):
+    def forward(self, x):
+        best = x.argmax(), x.argmin(1, keepdim=True), x.max(0).indices
+        return *best, x.sort(stable=True, dim=-1), x.topk(2, sorted=False)
+
+
+def test_what_tells_places_is_known():
+    chance = of(Finds(), torch.rand(3, 4))
+    assert chance.places["argmax"] == Places("x", None, kept=False)
+    assert chance.places["argmin"] == Places("x", 1, kept=True)
+    assert chance.places["max_1:1"] == Places("x", 0, kept=False)
+    assert chance.places["sort:1"] == Places("x", -1)
+    assert chance.places["topk:1"] == Places("x", -1, ordered=False)
+    getitems = [name for name in chance.places if name.startswith("getitem")]
+    assert len(getitems) == 3
+    (free,) = chance.unordered
+    assert free.dim == -1
+    assert "topk:0" in free.numbers
+    assert "topk:1" in free.places
+
+
+def test_what_tells_places_in_an_onnx_model_is_known():
+    model = onnx("""k = Constant<value_ints = [2]>()
+    v, i = TopK<sorted = 0, axis = 0>(x, k)
+    a = ArgMax<keepdims = 0>(x)
+    c = Cast<to = 1>(a)
+    y = Add(x, c)
+    w = Cast<to = 1>(i)
+    z = Add(v, w)""")
+    chance = chance_of_model(model)
+    assert chance.places["i"] == Places("x", 0, ordered=False)
+    assert chance.places["a"] == Places("x", 0, kept=False)
+    assert chance.unordered == (Unordered(0, frozenset({"v"}), frozenset({"i"})),)
+
+
+def test_numbers_and_their_places_are_one_choice():
+    both = Unordered(0, frozenset({"v", "w"}), frozenset({"i"}))
+    assert both.pairs({"w", "i"})
+    assert not both.pairs({"v"})
+    assert not both.pairs({"i"})
+    assert Unordered(0, frozenset({"v"}), frozenset()).pairs({"v"})
+
+
+def equal(_, difference):
+    return difference.abs == 0
+
+
+NUMBERS = torch.tensor([9.0, 7.0, 7.0, 2.0, 7.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("got", "right"),
+    [
+        ([0, 1, 2], True),
+        ([0, 2, 1], True),
+        ([0, 4, 2], True),
+        ([0, 4, 4], False),
+        ([1, 0, 2], False),
+        ([0, 1, 3], False),
+        ([0, 1, 6], False),
+        ([0, 1, -1], False),
+        ([0, 1], False),
+    ],
+)
+def test_only_equal_numbers_may_change_places(got, right):
+    expected, got = torch.tensor([0, 1, 2]), torch.tensor(got)
+    assert as_good(Places("x", 0), NUMBERS, expected, got, equal) is right
+    rows = [torch.stack([t, t]) for t in (NUMBERS, expected, got)]
+    assert as_good(Places("x", -1), *rows, equal) is right
+    assert as_good(Places("x", 0), *(t.T for t in rows), equal) is right
+
+
+def test_places_in_any_order_are_compared_as_a_set():
+    expected, got = torch.tensor([0, 1, 2]), torch.tensor([4, 0, 1])
+    assert not as_good(Places("x", 0), NUMBERS, expected, got, equal)
+    assert as_good(Places("x", 0, ordered=False), NUMBERS, expected, got, equal)
+    assert not as_good(Places("x", 0, ordered=False), NUMBERS, expected, got + 1, equal)
+
+
+def test_one_place_may_have_no_axis_of_its_own():
+    numbers = torch.tensor([[1.0, 3.0, 3.0], [5.0, 5.0, 4.0]])
+    one, other = torch.tensor([1, 0]), torch.tensor([2, 1])
+    assert as_good(Places("x", 1, kept=False), numbers, one, other, equal)
+    assert not as_good(Places("x", 1, kept=False), numbers, one, torch.tensor([1, 2]), equal)
+    assert as_good(Places("x", None), numbers, torch.tensor(3), torch.tensor(4), equal)
+    assert not as_good(Places("x", None), numbers, torch.tensor(3), torch.tensor(5), equal)
+    zero = torch.tensor(0)
+    assert as_good(Places("x", 0, kept=False), torch.tensor(2.0), zero, zero, equal)
+
+
+def test_nothing_and_numbers_that_are_no_places():
+    empty = torch.zeros(0, dtype=torch.int64)
+    assert as_good(Places("x", 0), NUMBERS, empty, empty, equal)
+    assert not as_good(Places("x", 0), NUMBERS, torch.tensor([0]), torch.tensor([0.0]), equal)
