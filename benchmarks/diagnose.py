@@ -33,7 +33,8 @@ from torch import nn
 from torchferry.capturer import accept_aliases
 from torchferry.capturer.registering import register_containers
 from torchferry.diagnoser import Diagnosis, diagnose, trace_forward_execution
-from torchferry.diagnoser.attempt import as_module, export_once
+from torchferry.diagnoser.attempt import export_once
+from torchferry.diagnoser.made import as_module
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.widen import main_variant
@@ -143,7 +144,7 @@ def export_one(piece: Piece) -> None:
     seen = main_variant(piece)[1].seen
     for call in seen.calls:
         register_containers((call.args, call.kwargs, call.outputs))
-    module = as_module(piece.model, piece.method_name)
+    module = as_module(piece)
     try:
         export_once(module, seen)
     except Exception as error:  # noqa: BLE001  (a fault was planted: the time counts)

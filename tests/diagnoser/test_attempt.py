@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry.diagnoser.attempt import EXPORTERS, as_module, export_once, tensors_of
+from torchferry.diagnoser.attempt import EXPORTERS, export_once
+from torchferry.diagnoser.made import tensors_of
 from torchferry.diagnoser.quiet import quiet
 from torchferry.observer import Observation
 from torchferry.values import max_diff
@@ -52,17 +53,6 @@ def test_options_go_to_the_exporter() -> None:
         assert EXPORTERS["fx"](model, seen, {"strict": True}).fixed == ()
         with pytest.raises(TypeError, match="no_such"):
             EXPORTERS["fx"](model, seen, {"no_such": 1})
-
-
-def test_a_method_becomes_a_module() -> None:
-    model = Nested().eval()
-    assert as_module(model, "forward") is model
-    made = as_module(model, "other")
-    x = torch.rand(2, 4)
-    assert torch.equal(made(x), model.other(x))
-    assert not made.training
-    program = torch.export.export(made, (x,))
-    assert torch.equal(program.module()(x), model.other(x))
 
 
 def test_an_exporter_of_pytorch_takes_what_kwargs_hold() -> None:

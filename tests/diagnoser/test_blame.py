@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from torchferry.capturer import capture
-from torchferry.diagnoser.blame import advice_for, explain, with_code
+from torchferry.diagnoser.blame import advice_for, explain, who_raised, with_code
 from torchferry.errors import CaptureError, ConversionError
 from torchferry.observer import Observation
 
@@ -70,3 +70,25 @@ def test_a_reason_that_is_a_bare_name_says_what_it_is() -> None:
 def test_dynamos_place_is_read_off_its_text() -> None:
     text = 'no\n\nfrom user code:\n  File "/a.py", line 3, in forward\n    x = g(x)\n'
     assert explain(RuntimeError(text)).line == "/a.py:3: x = g(x)"
+
+
+def test_who_raised_is_the_innermost_module_that_the_model_has() -> None:
+    class Inner(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("no\nmore")  # raised
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = torch.nn.ModuleList([Inner()])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.parts[0](x)
+
+    model = Outer()
+    with pytest.raises(ValueError, match="no") as caught:
+        model(torch.ones(2))
+    said = who_raised(caught.value, model)
+    assert said.startswith(f"module parts.0 (Inner) raises ValueError: no, at {__file__}:")
+    assert said.endswith("# raised")
+    assert who_raised(ValueError(), model) == "its own code raises ValueError: nothing more"

@@ -80,7 +80,25 @@ def test_what_cannot_be_written_is_said_and_the_rest_is_kept(tmp_path: Path) -> 
     assert found.culprits[0].where == "the model itself (Decides)"
 
 
-@pytest.mark.parametrize("options", [{"exporter": "onnx"}, {"atol": -1.0}])
+@pytest.mark.parametrize(
+    "options", [{"exporter": "onnx"}, {"atol": -1.0}, {"exporter_kwargs": {"no_such": 1}}]
+)
 def test_options_are_checked_before_anything_runs(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         diagnose(Decides(), [], **options)
+
+
+def test_places_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept", "utf-8")
+    for options, words in (
+        ({"reproduce": file}, "give a folder"),
+        ({"reproduce": file / "below"}, "give a folder"),
+        ({"export_rest": tmp_path / "no" / "rest.onnx"}, "no folder to write to"),
+        ({"export_rest": tmp_path}, "ends in .onnx"),
+        ({"export_rest": tmp_path / "rest.txt"}, "ends in .onnx"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            diagnose(Decides(), [], **options)
+    assert file.read_text("utf-8") == "kept"
+    assert not (tmp_path / "no").exists()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry.diagnoser.divergence import line_of_difference
+from torchferry.diagnoser.divergence import line_of_change, line_of_difference
 
 
 class Scaled(nn.Module):
@@ -67,3 +67,18 @@ def test_complex_numbers_are_compared() -> None:
             return z * (1j if torch.compiler.is_exporting() else -1j)
 
     assert line_in(Turned(), torch.rand(2, 4)) is not None
+
+
+def test_what_changes_when_it_is_run_again_has_its_line() -> None:
+    steps = iter(range(9))
+
+    def run() -> torch.Tensor:
+        y = torch.ones(2, 3).relu()
+        return y * next(steps)  # changes
+
+    line = line_of_change(run)
+    assert line is not None
+    file, _, number = line.rpartition(":")
+    assert file == __file__
+    assert Path(__file__).read_text("utf-8").splitlines()[int(number) - 1].endswith("# changes")
+    assert line_of_change(lambda: torch.ones(2) * 3) is None

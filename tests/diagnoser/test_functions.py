@@ -61,7 +61,7 @@ def test_the_functions_are_as_they_were(names: list[str]) -> None:
             scaled(x)
             raise RuntimeError("no")
 
-    with pytest.raises(RuntimeError, match="no"):
+    with pytest.raises(UsageError, match="raises RuntimeError: no"):
         trace_execution_piece_by_piece(Broken(), INPUTS, traced_functions=names)
     diagnose(Caller(), INPUTS, traced_functions=names)
     assert (scaled, signed) == before

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import io
+
+import onnx
 import pytest
 import torch
 from torch import nn
 
 from torchferry.diagnoser.operator import DOMAIN, make_operator
+from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.diagnoser.variant import Variant, variants
 from torchferry.errors import UsageError
@@ -74,6 +78,22 @@ def test_it_is_exported_with_its_shape(piece: Piece) -> None:
     assert str(node.meta["val"].shape[0]) == "5"
     x = torch.rand(7, 5)
     assert torch.equal(program.module()(x), x.t() * 2)
+
+
+def test_the_older_exporter_of_torch_writes_it_by_its_name(piece: Piece) -> None:
+    operators = [made_of(piece, "C_traced")[1] for _ in range(2)]  # the second has a number
+
+    class Calls(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return operators[1]([x, 3])[0] + 1
+
+    stream = io.BytesIO()
+    with quiet():
+        torch.onnx.export(Calls(), (torch.rand(4, 5),), stream, dynamo=False)
+    graph = onnx.load_from_string(stream.getvalue()).graph
+    (node,) = [node for node in graph.node if node.domain == DOMAIN]
+    assert node.op_type == "C_traced"
+    assert len(node.input) == 2
 
 
 def test_a_symbolic_one_takes_no_size_that_varies(piece: Piece) -> None:

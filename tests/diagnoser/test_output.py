@@ -9,7 +9,6 @@ from torch import nn
 from torchferry.diagnoser import (
     CustomOpStrategy,
     ModelDiagnoseOutput,
-    StatusExportCode,
     trace_execution_piece_by_piece,
     trace_forward_execution,
 )
@@ -115,9 +114,27 @@ def test_onnx_exporters_find_the_same_piece(tree: ModelDiagnoseOutput, exporter:
     assert {piece.exporter for piece in tree.walk()} == {exporter}
 
 
-def test_torch_script_traces_the_branch_that_was_taken(tree: ModelDiagnoseOutput) -> None:
-    status = tree.try_export("torch_script")
-    assert (status.status, status.made) == (StatusExportCode.OK, "ModelProto")
+def test_torch_script_does_not_keep_a_branch_for_good(tree: ModelDiagnoseOutput) -> None:
+    tree.try_export("torch_script", replace_by_custom_op=CustomOpStrategy.ONLY_IF_FAILING)
+    assert codes(tree) == {
+        "": "OK_CHILDC", "b1": "OK_CHILDC", "b1.good": "OK", "b1.good.lin": "OK",
+        "b1.bad": "FAIL", "head": "OK",
+    }  # fmt: skip
+    (bad,) = [piece for piece in tree.walk() if piece.path == "b1.bad"]
+    assert bad.exporter_status is not None
+    assert str(bad.exporter_status.line).endswith("if x.sum() > 0:")
+    assert "torch.cond" in bad.exporter_status.advice
+
+
+def test_a_model_that_raises_on_its_own_inputs_is_told_with_the_module() -> None:
+    class Boom(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise KeyError("boo")
+
+    with pytest.raises(
+        UsageError, match=r"input set 1 of 1: module 1 \(Boom\) raises KeyError: 'boo'"
+    ):
+        trace_execution_piece_by_piece(nn.Sequential(nn.ReLU(), Boom()), [(torch.ones(2),)])
 
 
 def test_a_healthy_model_is_ok() -> None:

@@ -14,11 +14,11 @@ from torchferry.diagnoser import (
 )
 from torchferry.diagnoser import search as search_room
 from torchferry.diagnoser.blame import advice_for
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.output import trace_execution_piece_by_piece
 from torchferry.diagnoser.process import Limits
 from torchferry.diagnoser.search import Search
 from torchferry.diagnoser.tree import Piece
-from torchferry.diagnoser.trial import Options
 
 FAILING = CustomOpStrategy.ONLY_IF_FAILING
 
@@ -182,3 +182,78 @@ def test_reasons_of_one_kind_explain_one_another(
     tried = scripted(monkeypatch, {("", True): unknown, ("head", False): odd})
     search = searched(tree)
     assert list(search.culprits(tree)) == []  # all ways were tried, and one worked
+
+
+class Holds(nn.Module):
+    """Calls what another one holds."""
+
+    def __init__(self, part: nn.Module, *, registered: bool) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([part]) if registered else [part]
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.parts[0](self.lin(x))
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_shared_module_is_the_only_culprit(registered: bool) -> None:
+    decides = Decides()
+    first = nn.Sequential(nn.Linear(4, 4), decides)
+    tree = traced(nn.Sequential(first, Holds(decides, registered=registered)), 4)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["0.1"]
+    assert search.verdicts[id(tree.children[1])].blame == ("0.1",)
+
+
+def test_a_shared_module_that_its_owner_never_calls_is_found() -> None:
+    class Owner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decides = Decides()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    owner = Owner()
+    tree = traced(nn.Sequential(owner, Holds(owner.decides, registered=False)), 4)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["0.decides"]
+    assert search.verdicts[id(tree)].blame == ("0.decides",)
+
+
+def test_what_contains_a_part_that_never_repeats_itself_is_not_compared() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x + self.calls
+
+    tree = traced(nn.Sequential(nn.Linear(4, 4), Counts()), 4)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["1"]
+    assert str(search.verdicts[id(tree)].status) == "OK_CHILDC"
+
+
+@pytest.mark.slow  # torch.onnx tries several ways for each
+def test_what_one_way_of_exporting_takes_is_not_blamed_on_what_contains_it() -> None:
+    class Adds(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + len(x)  # Dynamo's way takes it, and does not take operators in its place
+
+    tree = traced(nn.Sequential(Adds(), Decides()), 4)
+    made = Search(Options("onnx_dynamo"), FAILING, below=False)
+    made.visit(tree)
+    assert [piece.path for piece in made.culprits(tree)] == ["1"]
+    assert "replaced alone it fails" in made.verdicts[id(tree)].notes[-1]
+
+
+def test_without_operators_the_lines_say_who_is_at_fault() -> None:
+    tree = traced(nn.Sequential(nn.Linear(4, 4), Decides()), 4)
+    made = Search(Options("fx", {"strict": True}), FAILING, below=False)
+    made.visit(tree)
+    assert [piece.path for piece in made.culprits(tree)] == ["1"]
+    assert "strict=True" in made.verdicts[id(tree)].notes[-1]

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from torchferry.diagnoser.segment import cut_at, open_segment
+from torchferry.diagnoser.segment import cut_at, open_segment, plain_signature
 from torchferry.errors import UsageError
 
 TWO = """
@@ -67,3 +67,10 @@ def test_what_branches_read_counts() -> None:
 def test_an_operator_in_a_branch_is_refused() -> None:
     with pytest.raises(UsageError, match="First stands in a branch"):
         cut_at(ir.from_onnx_text(BRANCH).graph, "far")
+
+
+def test_a_graph_that_nothing_is_known_of_takes_one_argument_for_each_input() -> None:
+    signature = plain_signature(ir.from_onnx_text(TWO).graph)
+    assert [slot.name for slot in signature.inputs] == ["x"]
+    y, z = torch.ones(1), torch.zeros(1)
+    assert signature.nest({"y": y, "z": z}) == [y, z]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -80,3 +83,27 @@ def test_code_without_a_source_is_refused() -> None:
     exec("class Typed:\n    pass", scope)  # noqa: S102  (stands for a prompt)
     with pytest.raises(UsageError, match="put it in a file"):
         Code().refer(scope["Typed"])
+
+
+def test_a_file_that_was_imported_twice_has_one_class_of_each_name(tmp_path: Path) -> None:
+    file = tmp_path / "twice_imported.py"
+    file.write_text(
+        "import torch\n\n\nclass Part(torch.nn.Module):\n    pass\n\n\n"
+        "class Whole(torch.nn.Module):\n    kind = Part\n",
+        "utf-8",
+    )
+    modules = []
+    for _ in range(2):
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        modules.append(importlib.util.module_from_spec(spec))
+        sys.modules[file.stem] = modules[-1]
+        spec.loader.exec_module(modules[-1])
+    try:
+        code = Code()
+        code.refer(modules[0].Part)
+        code.refer(modules[0].Whole)  # its names are found in the second
+    finally:
+        del sys.modules[file.stem]
+    assert [*code.definitions] == ["Part", "Whole"]

@@ -168,3 +168,33 @@ def test_a_scripted_part_is_a_piece_that_cannot_be_exported():
     found.try_export(exporter="fx", quiet=True)
     assert "ScriptModule" in scripted.exporter_status.reason
     assert relu.exporter_status.is_ok()
+
+
+@pytest.mark.parametrize("model", [3, None, nn.Linear])
+def test_what_is_no_module_is_refused(model: Any) -> None:
+    with pytest.raises(UsageError, match=r"give a torch\.nn\.Module"):
+        build_tree(Piece, model)
+
+
+def test_a_piece_knows_what_its_own_code_calls_and_how_it_is_entered() -> None:
+    shared = nn.ReLU()
+    root = build_tree(Piece, nn.Sequential(nn.Sequential(shared), nn.Sequential(shared)))
+    with recorded(root):
+        root.model(torch.ones(2))
+    first, second = root.children
+    assert (first.callees, second.callees) == ([first.children[0]], [first.children[0]])
+    assert (root.callees, root.entry) == ([first, second], "forward")
+
+
+def test_with_hooks_the_whole_call_is_recorded_and_nothing_stays() -> None:
+    model = nn.Linear(4, 4)
+    model.register_forward_pre_hook(lambda _, args: (args[0] + 1,))
+    model.register_forward_hook(lambda _, args, out: out * 2)
+    piece = build_tree(Piece, nn.Sequential(model))
+    x = torch.rand(2, 4)
+    with recorded(piece), torch.no_grad():
+        expected = piece.model(x)
+    (call,) = piece.children[0].calls
+    assert torch.equal(call.args[0], x)
+    assert torch.equal(call.outputs, expected)
+    assert "_call_impl" not in vars(model)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -7,10 +8,10 @@ import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import optimization_hint
 
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, build_tree, recorded
-from torchferry.diagnoser.trial import Options, fails_alike, try_piece
-from torchferry.errors import UsageError
+from torchferry.diagnoser.trial import fails_alike, try_piece
 
 
 def tried(model: nn.Module, *calls: tuple[Any, ...], **options: Any) -> StatusExport:
@@ -98,6 +99,136 @@ def test_random_numbers_are_called_random() -> None:
     assert any("random" in note for note in status.notes)
 
 
+class Draws(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * random.gauss(2, 1)  # this line
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls  # this line
+
+
+@pytest.mark.parametrize("exporter", ["fx", "to_onnx", "torch_script"])
+@pytest.mark.parametrize("cls", [Draws, Counts])
+def test_what_changes_from_call_to_call_is_no_constant(
+    cls: type[nn.Module], exporter: str
+) -> None:
+    status = tried(cls(), *sizes(2, 5), exporter=exporter)
+    assert (status.status, status.step, status.unsteady) == (
+        StatusExportCode.FAIL_DISC, "DISC", True,
+    )  # fmt: skip
+    assert str(status.line).endswith("# this line")
+    assert ("self.calls" in status.reason) == (cls is Counts)
+    assert "buffer" in status.advice
+
+
+def test_random_numbers_do_not_hide_another_fault() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + torch.rand_like(x) / 1000
+            return y * len(y)
+
+    status = tried(Noisy(), *sizes(2, 5), exporter="torch_script")
+    assert status.step == "DISC"
+    assert str(status.line).endswith("return y * len(y)")
+
+
+def test_calls_that_a_buffer_counts_are_no_fault() -> None:
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total += x.sum(0)
+            return x + self.total
+
+    assert tried(Sums(), *sizes(2, 5)).is_ok()
+
+
+def test_small_differences_count_by_dtype() -> None:
+    class Nearly(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (1.004 if torch.compiler.is_exporting() else 1)
+
+    assert tried(Nearly(), *sizes(2, 5)).step == "DISC"
+    halves = [(x.to(torch.bfloat16),) for (x,) in sizes(2, 5)]
+    assert tried(Nearly(), *halves).is_ok()
+    assert tried(Nearly(), *sizes(2, 5), atol=0.1).is_ok()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("exporter", ["to_onnx", "torch_script"])
+def test_half_precision_runs_where_onnxruntime_has_no_kernel(
+    dtype: torch.dtype, exporter: str
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU()).to(dtype)
+    status = tried(model, *[(x.to(dtype),) for (x,) in sizes(2, 5)], exporter=exporter)
+    assert status.is_ok(), status
+
+
+def add_one(module: nn.Module, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+    return (args[0] + 1,)
+
+
+@pytest.mark.parametrize("exporter", ["fx", "to_onnx", "torch_script"])
+def test_hooks_are_a_part_of_the_module(exporter: str) -> None:
+    model = nn.Linear(4, 4)
+    model.register_forward_pre_hook(add_one)
+    model.register_forward_hook(lambda module, args, out: out * 2)
+    assert tried(model, *sizes(2, 5), exporter=exporter).is_ok()
+
+
+def test_hooks_that_change_what_forward_takes() -> None:
+    model = nn.Linear(4, 4)
+    model.register_forward_pre_hook(lambda module, args: (args[0] + args[1],))
+    x, y = sizes(2, 5)
+    assert tried(model, (*x, *x), (*y, *y)).is_ok()
+
+
+def test_a_hook_can_be_at_fault() -> None:
+    model = nn.ReLU()
+    model.register_forward_hook(lambda module, args, out: out if out.sum() > 0 else -out)
+    status = tried(model, *sizes(2, 5))
+    assert "data-dependent" in status.reason
+    assert "register_forward_hook" in str(status.line)
+
+
+@pytest.mark.parametrize("exporter", ["fx", "to_onnx", "torch_script"])
+def test_arguments_that_no_exporter_takes_are_a_part_of_the_module(exporter: str) -> None:
+    class Places(nn.Module):
+        def forward(
+            self, device: torch.device, x: torch.Tensor, dtype: torch.dtype, n: int = 2
+        ) -> torch.Tensor:
+            return x.to(device, dtype) * n
+
+    calls = [(torch.device("cpu"), x, torch.float64) for (x,) in sizes(2, 5)]
+    status = tried(Places(), *calls, exporter=exporter)
+    assert status.is_ok(), status
+
+
+@pytest.mark.parametrize("exporter", ["to_onnx", "torch_script"])
+def test_what_is_left_of_numbers_that_cancel_out_is_no_fault(exporter: str) -> None:
+    class Cancels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = self.lin(x)
+            return y.mean(-1) - y.sum(-1) / 64, torch.softmax(y, -1).sum(-1) - 1
+
+    calls = [(torch.rand(rows, 64),) for rows in (2, 5)]
+    status = tried(Cancels(), *calls, exporter=exporter)
+    assert status.is_ok(), status
+
+
 def test_buffers_are_left_as_they_were() -> None:
     model = nn.BatchNorm1d(4)
     tried(model, *sizes(2, 5))
@@ -124,12 +255,6 @@ def test_the_first_failure_is_raised_when_it_is_to_be() -> None:
 class Decides(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else -x
-
-
-@pytest.mark.parametrize("options", [{"exporter": "onnx"}, {"atol": -1.0}, {"rtol": float("nan")}])
-def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        Options(**options).check()
 
 
 def test_a_part_that_fails_at_the_line_of_the_whole_needs_one_try() -> None:

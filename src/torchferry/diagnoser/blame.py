@@ -13,7 +13,7 @@ import torch
 from torchferry.capturer.watch import line_of_error
 from torchferry.errors import CaptureError
 
-__all__ = ["Reason", "advice_for", "explain", "modules_in", "with_code"]
+__all__ = ["Reason", "advice_for", "explain", "modules_in", "who_raised", "with_code"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,27 @@ def explain(error: BaseException) -> Reason:
     return Reason(text, line, advice_for(f"{type(root).__name__}: {root}"))
 
 
+def who_raised(error: BaseException, model: torch.nn.Module) -> str:
+    """Which module of a model raised an exception, at which line, in one sentence.
+
+    >>> block = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    >>> try:
+    ...     block(torch.ones(1, 3))
+    ... except RuntimeError as error:
+    ...     print(who_raised(error, block).partition(": ")[0])
+    module 0 (Linear) raises RuntimeError
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    owners = [owner for owner in _owners(error) if id(owner) in names]
+    inner = owners[-1] if owners else model
+    name = names[id(inner)]
+    where = f"module {name} ({type(inner).__name__})" if name else "its own code"
+    said = (str(error).strip().splitlines() or ["nothing more"])[0][:300]
+    line = _line_of(error)
+    place = f", at {line}" if line else ""
+    return f"{where} raises {type(error).__name__}: {said}{place}"
+
+
 def modules_in(error: BaseException) -> frozenset[int]:
     """``id`` of the modules whose methods an exception, or one it came from, passed through.
 
@@ -93,9 +114,15 @@ def modules_in(error: BaseException) -> frozenset[int]:
     ...     modules_in(error) == {id(block), id(block[0])}
     True
     """
-    frames = (frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__))
-    owners = (frame.f_locals.get("self") for frame in frames)
-    return frozenset(id(owner) for owner in owners if isinstance(owner, torch.nn.Module))
+    return frozenset(id(owner) for one in _chain(error) for owner in _owners(one))
+
+
+def _owners(error: BaseException) -> Iterator[torch.nn.Module]:
+    """The modules whose methods an exception passed through, the innermost last."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module):
+            yield owner
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from torchferry.diagnoser.fallback import RestSession
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
 from torchferry.diagnoser.process import Limits
 from torchferry.diagnoser.replace import ShapeFunctions
@@ -29,10 +31,11 @@ from torchferry.diagnoser.status import StatusExport
 from torchferry.diagnoser.strategy import CustomOpStrategy
 from torchferry.diagnoser.text import report_rows
 from torchferry.diagnoser.tree import Methods, Piece
-from torchferry.diagnoser.trial import Options
 from torchferry.errors import FerryError, UsageError
 
 __all__ = ["Culprit", "Diagnosis", "diagnose"]
+
+_REPLACING = CustomOpStrategy.ONLY_IF_FAILING
 
 Rest = tuple[Path | None, str]
 """The file, or None and why there is none."""
@@ -138,8 +141,8 @@ def diagnose(
     traced_method: Methods | None = None,
     traced_functions: Sequence[str] = (),
     shape_functions: ShapeFunctions | None = None,
-    atol: float = 1e-2,
-    rtol: float = 1e-1,
+    atol: float | None = None,
+    rtol: float | None = None,
     limits: Limits | None = None,
     reproduce: Path | str | None = None,
     export_rest: Path | str | None = None,
@@ -154,14 +157,14 @@ def diagnose(
     Args:
         model: any module.
         inputs: two or more sets of different sizes; see `trace_execution_piece_by_piece`.
-        exporter: as for `ModelDiagnoseOutput.try_export`, as the four after the next are.
+        exporter: as for `ModelDiagnoseOutput.try_export`, as the next and the tolerances are.
         exporter_kwargs: handed on to the exporter.
         traced_method: see `trace_execution_piece_by_piece`.
         traced_functions: as above.
         shape_functions: for what is replaced, where its output shapes cannot be found.
-        atol: largest absolute difference that is none.
-        rtol: largest relative difference that is none.
-        limits: try each piece in a process of its own: a crash or a hang is a verdict then.
+        atol: see there.
+        rtol: see there.
+        limits: try each piece in its own process: a crash or a hang is a verdict then.
         reproduce: a folder for scripts that show each culprit by itself.
         export_rest: an ONNX file with the culprits as operators; `Diagnosis.open_rest` runs it.
         progress: called with the name of each step as it begins.
@@ -169,16 +172,33 @@ def diagnose(
     Raises:
         UsageError: the inputs do not fit, or an option is none.
     """
-    say = progress or (lambda _name: None)
     options = Options(exporter, dict(exporter_kwargs or {}), atol=atol, rtol=rtol)
     options.check()
-    strategy = CustomOpStrategy.ONLY_IF_FAILING
-    search = Search(options, strategy, shape_functions, below=False, limits=limits)
+    _check_places(reproduce, export_rest)
+    search = Search(options, _REPLACING, shape_functions, below=False, limits=limits)
+    say = progress or (lambda _name: None)
     say("run the model")
     tree = trace_execution_piece_by_piece(model, inputs, 0, traced_method, traced_functions)
     say("export piece by piece")
     tree.take(search)
     return _told(tree, search, reproduce, export_rest, say)
+
+
+def _check_places(reproduce: Path | str | None, export_rest: Path | str | None) -> None:
+    """Refuse, before anything runs, files that could not be written."""
+    if reproduce is not None and any(
+        path.exists() and not path.is_dir()
+        for path in (Path(reproduce), *Path(reproduce).resolve().parents)
+    ):
+        raise UsageError(f"reproduce={str(reproduce)!r}: a file stands there; give a folder")
+    if export_rest is not None:
+        rest = Path(export_rest)
+        if rest.suffix != ".onnx" or rest.is_dir():
+            raise UsageError(
+                f"export_rest={str(rest)!r}: give the name of a file that ends in .onnx"
+            )
+        if not (rest.parent.is_dir() and os.access(rest.parent, os.W_OK)):
+            raise UsageError(f"export_rest={str(rest)!r}: {rest.parent} is no folder to write to")
 
 
 def _told(
@@ -189,17 +209,17 @@ def _told(
     say: Callable[[str], None],
 ) -> Diagnosis:
     """What a search found, with the files that are asked for."""
-    exporter = search.options.exporter
+    options = search.options
     pieces = _pieces(tree, search)
     culprits = _grouped(pieces)
     if reproduce is not None and culprits:
         say("write reproductions")
-        culprits = [_reproduced(one, pieces, exporter, Path(reproduce)) for one in culprits]
+        culprits = [_reproduced(one, pieces, options, Path(reproduce)) for one in culprits]
     rest: Rest = (None, "")
     if export_rest is not None:
         say("export the rest")
         rest = _rest(tree, pieces, Path(export_rest), search.shape_functions)
-    return Diagnosis(tree, exporter, tuple(culprits), *rest, search.shape_functions)
+    return Diagnosis(tree, options.exporter, tuple(culprits), *rest, search.shape_functions)
 
 
 def _pieces(tree: ModelDiagnoseOutput, search: Search) -> list[ModelDiagnoseOutput]:
@@ -233,10 +253,12 @@ def _grouped(pieces: Sequence[ModelDiagnoseOutput]) -> list[Culprit]:
     ]
 
 
-def _reproduced(culprit: Culprit, pieces: Sequence[Piece], exporter: str, folder: Path) -> Culprit:
+def _reproduced(
+    culprit: Culprit, pieces: Sequence[Piece], options: Options, folder: Path
+) -> Culprit:
     piece = next(piece for piece in pieces if piece.path == culprit.places[0])
     try:
-        script = write_reproduction(piece, culprit.status, exporter, folder)
+        script = write_reproduction(piece, culprit.status, options, folder)
     except UsageError as error:
         return replace(culprit, refused=str(error))
     return replace(culprit, script=script)

@@ -18,8 +18,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchferry.converter.provenance import user_line
+from torchferry.diagnoser.quiet import line_here
 
-__all__ = ["line_of_difference"]
+__all__ = ["line_of_change", "line_of_difference"]
 
 _TOLERANCE = 1e-4  # of the sum of the absolute values
 # Moves no value, and differs between a module and its program.
@@ -43,12 +44,14 @@ class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes ha
     Attributes:
         events: in the order in which they ran.
         line: of the operators to come.
+        looking: the line is that of the code which is running.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, looking: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.events: list[_Event] = []
         self.line: str | None = None
+        self.looking = looking
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -60,7 +63,8 @@ class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes ha
             tensors = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
             if tensors:
                 results = tuple((tuple(one.shape), _sums(one)) for one in tensors)
-                self.events.append(_Event(name, results, self.line))
+                line = line_here() if self.looking else self.line
+                self.events.append(_Event(name, results, line))
         return made
 
 
@@ -115,6 +119,29 @@ def line_of_difference(
         module = program.module(check_guards=False)
         _Run(module, made).run(*leaves)
     return next((m.line for e, m in _aligned(eager.events, made.events) if not _same(e, m)), None)
+
+
+def line_of_change(run: Callable[[], Any]) -> str | None:
+    """The user's ``file:line`` whose operator gives something else when all is run again.
+
+    Args:
+        run: calls a module on the same arguments each time.
+
+    Returns:
+        None when the same operators give the same, or the line is not the user's.
+
+    >>> import itertools
+    >>> count = itertools.count()
+    >>> line_of_change(lambda: torch.ones(2) * next(count)) is not None
+    True
+    """
+    first, second = _Listener(looking=True), _Listener(looking=True)
+    with torch.no_grad():
+        for listener in (first, second):
+            with listener:
+                run()
+    pairs = _aligned(first.events, second.events)
+    return next((one.line for one, other in pairs if not _same(one, other)), None)
 
 
 def _aligned(eager: list[_Event], made: list[_Event]) -> Iterator[tuple[_Event, _Event]]:

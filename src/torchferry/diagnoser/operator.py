@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.onnx.utils import register_custom_op_symbolic
 
 from torchferry.converter import lowers
 from torchferry.diagnoser.tree import Record
@@ -128,6 +129,7 @@ def make_operator(
     registered = _register(full, made)
     # In ONNX it keeps its own name.
     lowers(getattr(getattr(torch.ops, DOMAIN), full).default)(_node_of(name, len(kinds)))
+    register_custom_op_symbolic(f"{DOMAIN}::{full}", _traced_node(name, results), 1)
     return replace(made, name=full, registered=registered)
 
 
@@ -162,6 +164,21 @@ def _node_of(name: str, count: int) -> Callable[..., Any]:
 
     def write(b: Any, *values: Any) -> Any:
         return b.add(name, values, domain=DOMAIN, outputs=count)
+
+    return write
+
+
+def _traced_node(name: str, results: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """How the older exporter of torch.onnx writes the operator."""
+    sizes: list[list[int | None]] = [[None] * one.ndim for one in results]
+
+    def write(graph: Any, *values: Any) -> Any:
+        made = graph.op(f"{DOMAIN}::{name}", *values, outputs=len(sizes))
+        for value, one, axes in zip(
+            [made] if len(sizes) == 1 else made, results, sizes, strict=True
+        ):
+            value.setType(torch._C.TensorType.get().with_dtype(one.dtype).with_sizes(axes))
+        return made
 
     return write
 

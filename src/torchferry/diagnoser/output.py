@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from torchferry.capturer import accept_aliases
+from torchferry.diagnoser.blame import who_raised
 from torchferry.diagnoser.functions import find_functions
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import telling
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
 from torchferry.diagnoser.search import Search
@@ -18,14 +21,14 @@ from torchferry.diagnoser.status import StatusExport
 from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, check_strategy
 from torchferry.diagnoser.text import pretty_lines, report_text
 from torchferry.diagnoser.tree import Methods, Piece, Record, build_tree, recorded
-from torchferry.diagnoser.trial import Options
 from torchferry.diagnoser.variant import Variant, variants
-from torchferry.errors import UsageError
+from torchferry.errors import FerryError, UsageError
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.observer.sets import Arguments, as_arguments
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
+from torchferry.values.kinds import attempt
 
 __all__ = ["ModelDiagnoseOutput", "trace_execution_piece_by_piece", "trace_forward_execution"]
 
@@ -68,8 +71,8 @@ class ModelDiagnoseOutput(Piece):
         discrepancies: bool = True,
         use_dynamic_shapes: bool | None = None,
         replace_by_custom_op: Strategy = CustomOpStrategy.NONE,
-        atol: float = 1e-2,
-        rtol: float = 1e-1,
+        atol: float | None = None,
+        rtol: float | None = None,
         shape_functions: ShapeFunctions | None = None,
     ) -> StatusExport:
         """Export the module; when that fails, its submodules, until it is known which one fails.
@@ -83,8 +86,8 @@ class ModelDiagnoseOutput(Piece):
             discrepancies: run what was exported on every recorded input and compare.
             use_dynamic_shapes: dimensions that vary are dynamic; None: when there are two calls.
             replace_by_custom_op: when submodules are replaced by custom operators.
-            atol: largest absolute difference that is none.
-            rtol: largest relative difference that is none.
+            atol: largest absolute difference that is none; None: what ``Tolerance`` allows.
+            rtol: the same for relative ones.
             shape_functions: for what is replaced, where its output shapes cannot be found.
 
         Returns:
@@ -305,7 +308,8 @@ def trace_execution_piece_by_piece(
         The model as a piece, its submodules below it.
 
     Raises:
-        UsageError: there are no inputs, they do not fit, or a method is not there.
+        UsageError: there are no inputs, they do not fit, the model raises on them (says which
+            module, at which line), or a method is not there.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 3))
     >>> found = trace_execution_piece_by_piece(model, [(torch.ones(n, 8),) for n in (2, 5)])
@@ -327,7 +331,7 @@ def _run(root: Piece, sets: Sequence[Arguments]) -> None:
     model = root.model
     with torch.no_grad(), buffers_kept(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for args, named in sets:
+        for number, (args, named) in enumerate(sets, 1):
             kwargs = accept_aliases(model, named) if root.method_name == "forward" else named
             try:
                 root.signature.bind(*args, **kwargs)
@@ -336,7 +340,14 @@ def _run(root: Piece, sets: Sequence[Arguments]) -> None:
                     f"an input set does not fit {type(model).__name__}.{root.method_name}: {error}"
                 ) from error
             copied_args, copied_kwargs = clone((args, kwargs))
-            getattr(model, root.method_name)(*copied_args, **copied_kwargs)
+            _, wrong = attempt(partial(root.run, *copied_args, **copied_kwargs))
+            if isinstance(wrong, FerryError):
+                raise wrong
+            if wrong is not None:
+                raise UsageError(
+                    f"{root.title} does not run on input set {number} of {len(sets)}: "
+                    f"{who_raised(wrong, model)}. What PyTorch does not run cannot be exported"
+                ) from wrong
 
 
 @contextmanager

@@ -119,10 +119,11 @@ def _called(piece: Piece, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row 
 
     A copy of the piece records it, so that what the call does to its arguments is seen too.
     """
+    given, named = piece.placed(args, kwargs)
     watched = Piece(None, piece.name, piece.model, method_name=piece.method_name)
     try:
         with recorded(watched):
-            getattr(piece.model, piece.method_name)(*args, **kwargs)
+            watched.run(*given, **named)
     except REFUSED:
         return None
     return _row(piece, watched.calls[0]) if watched.calls else None

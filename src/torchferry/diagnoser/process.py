@@ -22,7 +22,7 @@ from torchferry.errors import UsageError
 
 __all__ = ["Limits", "in_process"]
 
-_TEXTS = ("step", "reason", "line", "advice", "made")
+_PLAIN = ("step", "reason", "line", "advice", "made", "call", "unsteady")
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ def _address_space() -> int:
 def _encoded(status: StatusExport) -> dict[str, object]:
     if re.search(r"can't allocate memory|bad_alloc|Cannot allocate|MemoryError", status.reason):
         status = _out_of_memory()
-    texts = {name: getattr(status, name) for name in _TEXTS}
-    return {**texts, "status": int(status.status), "notes": list(status.notes)}
+    plain = {name: getattr(status, name) for name in _PLAIN}
+    return {**plain, "status": int(status.status), "notes": list(status.notes)}
 
 
 def _decoded(data: dict[str, Any]) -> StatusExport:
-    texts = {name: data[name] for name in _TEXTS}
-    return StatusExport(StatusExportCode(data["status"]), notes=tuple(data["notes"]), **texts)
+    plain = {name: data[name] for name in _PLAIN}
+    return StatusExport(StatusExportCode(data["status"]), notes=tuple(data["notes"]), **plain)
 
 
 def _crashed(code: int) -> StatusExport:

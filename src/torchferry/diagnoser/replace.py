@@ -57,7 +57,12 @@ class StandIn:
             raise UsageError(f"{piece.full_name} was never called: it cannot be replaced")
         self.piece = piece
         self.operators: list[Operator] = []
-        compute = getattr(piece.model, piece.method_name)
+        original = getattr(piece.model, piece.entry)
+
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            placed, named = piece.placed(args, kwargs)
+            return original(*placed, **named)
+
         for number, variant in enumerate(variants(piece, numbers=True), 1):
             _check_outputs(piece, variant)
             rule = shape_rule(piece, variant, shape_functions)
@@ -104,22 +109,22 @@ class StandIn:
 
     def put(self) -> Any:
         """Replace the method; returns what `remove` is to be given."""
-        own = vars(self.piece.model).get(self.piece.method_name)
+        own = vars(self.piece.model).get(self.piece.entry)
 
         def stand_in(*args: Any, **kwargs: Any) -> Any:
             return self(*args, **kwargs)
 
         # Exporters read the signature here.
         vars(stand_in)["__signature__"] = self.piece.signature
-        vars(self.piece.model)[self.piece.method_name] = stand_in
+        vars(self.piece.model)[self.piece.entry] = stand_in
         return own
 
     def remove(self, own: Any) -> None:
         """Restore the method."""
         if own is None:
-            vars(self.piece.model).pop(self.piece.method_name, None)
+            vars(self.piece.model).pop(self.piece.entry, None)
         else:
-            vars(self.piece.model)[self.piece.method_name] = own
+            vars(self.piece.model)[self.piece.entry] = own
 
 
 @contextmanager

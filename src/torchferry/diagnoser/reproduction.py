@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,25 @@ import torch
 from safetensors.torch import save_file
 
 from torchferry.capturer import export_arguments
-from torchferry.diagnoser.attempt import as_module
 from torchferry.diagnoser.functions import Function
+from torchferry.diagnoser.made import arguments_of, unexportable
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.source import Code, is_users
 from torchferry.diagnoser.status import StatusExport
+from torchferry.diagnoser.template import (
+    CHECK,
+    ENTRY,
+    EXPORTS,
+    HEADS,
+    IMPORTS,
+    METHOD,
+    MORE_IMPORTS,
+    OPTIONS,
+    SCRIPT,
+    STRICT,
+)  # fmt: skip
 from torchferry.diagnoser.tree import Piece
-from torchferry.diagnoser.widen import main_variant
+from torchferry.diagnoser.trial import compared_calls, inputs_of, tried
 from torchferry.dims.spec import shapes_source
 from torchferry.errors import UsageError
 from torchferry.values.flatten import flatten, structure_to_json
@@ -27,79 +42,18 @@ from torchferry.values.flatten import flatten, structure_to_json
 __all__ = ["write_reproduction"]
 
 _SECONDS = 300  # for the script to fail
+_STEPS = ("EXPORT", "EVAL", "DISC", "CRASH")
+_GUARDS = ("Guard failed", "Expected input at")
+_LEAST = 1e-6  # a difference of what never repeats itself
 _LITERALS = (bool, int, str, bytes, type(None), torch.dtype, slice)
+
+_BY_TEXT = {float: "float", torch.device: "torch.device"}
 
 # What nn.Module itself keeps in its __dict__.
 _OWN = frozenset(vars(torch.nn.Module()))
 
-_EXPORTS = {
-    "fx": "program = torch.export.export(\n"
-    "        model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False\n    )",
-    "onnx_dynamo": "torch.onnx.export(\n        model, args, kwargs=kwargs, "
-    "dynamic_shapes=dynamic_shapes, dynamo=True\n    )",
-    "torch_script": "torch.onnx.export(model, args, io.BytesIO(), kwargs=kwargs, dynamo=False)",
-    "to_onnx": "program = torch.export.export(\n"
-    "        model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False\n    )\n"
-    "    torchferry.convert(program)",
-}
-_IMPORTS = {"torch_script": "import io", "to_onnx": "import torchferry"}
 
-_SCRIPT = '''"""{title}
-
-{reason}
-
-    python {name}.py
-"""
-
-from __future__ import annotations
-
-{imports}
-
-
-def module(cls, attributes, parameters, buffers, children, training):
-    """A module with this state, made without its __init__."""
-    made = cls.__new__(cls)
-    torch.nn.Module.__init__(made)
-    for name, value in attributes.items():
-        made.__dict__[name] = value
-    for name, value in parameters.items():
-        made.register_parameter(name, None if value is None else torch.nn.Parameter(value, False))
-    for name, value in buffers.items():
-        made.register_buffer(name, value)
-    for name, value in children.items():
-        made.add_module(name, value)
-    made.training = training
-    return made
-
-
-{code}
-
-
-tensors = load_file(Path(__file__).with_suffix(".safetensors"))
-model = {model}
-{method}args = {args}
-kwargs = {kwargs}
-{registered}dynamic_shapes = {shapes}
-
-print(type(model(*copy.deepcopy(args), **copy.deepcopy(kwargs))))  # PyTorch runs it
-with torch.no_grad(), _config.patch(backed_size_oblivious=True):
-    {export}
-'''
-
-_METHOD = """
-
-class Method(torch.nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-        self.forward = module.{name}
-
-
-model = Method(model)
-"""
-
-
-def write_reproduction(piece: Piece, status: StatusExport, exporter: str, folder: Path) -> Path:
+def write_reproduction(piece: Piece, status: StatusExport, options: Options, folder: Path) -> Path:
     """Write ``PIECE.py`` and ``PIECE.safetensors``, and see that they fail as the piece does.
 
     The script holds the user's classes (library classes are imported), rebuilds the module from
@@ -108,63 +62,103 @@ def write_reproduction(piece: Piece, status: StatusExport, exporter: str, folder
     Args:
         piece: a culprit.
         status: what came of it.
-        exporter: how it was tried.
+        options: how it was tried.
         folder: where to write; made when it is not there.
 
     Returns:
         The script.
 
     Raises:
-        UsageError: the code or the inputs cannot be written, or the script does not fail in the
-            same way; it is kept, to be looked at.
+        UsageError: it took too long or too much memory, which no script shows; the code or the
+            inputs cannot be written; or the script does not fail in the same way: it is kept.
     """
-    if status.step != "EXPORT":
+    if status.step not in _STEPS:
         raise UsageError(
-            f"it fails in step {status.step}: only failures of the export itself are written down"
+            f"it fails in step {status.step}: a script shows failures in {', '.join(_STEPS)}"
         )
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"{piece.custom_op_name.removeprefix('C_')}.py"
     writer = _Writer(Code())
-    text = _script(piece, status, exporter, script.stem, writer)
+    text = _script(piece, status, options, script.stem, writer)
     save_file(writer.tensors, script.with_suffix(".safetensors"))
     script.write_text(text, "utf-8")
     _check(script, status)
     return script
 
 
-def _script(piece: Piece, status: StatusExport, exporter: str, name: str, writer: _Writer) -> str:
-    _, found = main_variant(piece)
+def _script(
+    piece: Piece, status: StatusExport, options: Options, name: str, writer: _Writer
+) -> str:
+    exporter = options.exporter
     if isinstance(piece.model, Function):
         raise UsageError(
             f"{piece.model.place} is a function: call it by itself on what "
             "trace_execution_piece_by_piece recorded of it"
         )
-    model = as_module(piece.model, piece.method_name)
-    args, kwargs, shapes = export_arguments(model, found.seen, torch.export.Dim.DYNAMIC)
+    variant, found = tried(piece, options)
+    model, seen, taken = inputs_of(piece, found.seen)
+    args, kwargs, shapes = export_arguments(model, seen, torch.export.Dim.DYNAMIC)
     made = writer.module(piece.model)
     given = writer.value(args), writer.value(kwargs)
+    all_named = found.seen.normalized(found.seen.best)[1]
+    held = {} if args else {n: writer.value(v) for n, v in unexportable(all_named).items()}
+    check = ""
+    if status.step != "EXPORT":
+        call = compared_calls(variant, found)[status.call or 0]
+        others = arguments_of(model, seen, taken(call))
+        _Writer(writer.code, registered=writer.registered).value(call.outputs)
+        check = CHECK.format(
+            args=writer.value(others[0]),
+            kwargs=writer.value(others[1]),
+            atol=_allowed(status),
+            times=1 + status.unsteady,
+        )
     code = writer.code
-    code.imports |= {
-        "import copy", "import torch", "from pathlib import Path", "from torch.export import Dim",
-        "from safetensors.torch import load_file", "from torch.fx.experimental import _config",
-    }  # fmt: skip
-    if exporter in _IMPORTS:
-        code.imports.add(_IMPORTS[exporter])
-    method = "" if piece.method_name == "forward" else _METHOD.format(name=piece.method_name)
-    return _SCRIPT.format(
-        title=f"{piece.full_name} cannot be exported ({exporter})",
+    code.imports |= IMPORTS | MORE_IMPORTS.get(exporter, set())
+    what = "gives other numbers" if status.step == "DISC" else "cannot be exported"
+    axes = status.dynamic_shapes if exporter == "torch_script" else None
+    return SCRIPT.format(
+        title=f"{piece.full_name} {what} ({exporter})",
         reason=status.reason.splitlines()[0].replace('"""', "'''").replace("\\", "\\\\"),
         name=name,
         imports="\n".join(sorted(code.imports)),
         code="\n\n\n".join(code.definitions.values()),
         model=made,
-        method=method,
+        entry=_entry(piece, args, kwargs, held),
         args=given[0],
         kwargs=given[1],
         registered="".join(f"{line}\n" for line in sorted(writer.registered)),
-        shapes=shapes_source(shapes),
-        export=_EXPORTS[exporter],
+        shapes=shapes_source(shapes) if exporter != "torch_script" else repr(axes),
+        head=HEADS.get(exporter, "") + STRICT * (exporter == "torch_script" and not check),
+        export=EXPORTS[exporter].replace(OPTIONS, _options(options)),
+        check=check,
     )
+
+
+def _options(options: Options) -> str:
+    """The exporter's own options, as more arguments; non-strict is what `capture` begins with."""
+    given = {"strict": False} if options.exporter == "fx" else {}
+    return "".join(f", {n}={v!r}" for n, v in (given | dict(options.exporter_kwargs)).items())
+
+
+def _entry(
+    piece: Piece, args: tuple[Any, ...], kwargs: dict[str, Any], held: dict[str, str]
+) -> str:
+    """What stands between the exporter and the module; see `as_module`."""
+    if piece.method_name != "forward":
+        return METHOD.format(name=piece.method_name)
+    if (piece.entry == "forward" and not held) or args:
+        return ""
+    names = dict(zip(kwargs, kwargs, strict=True))
+    by_place, by_name = piece.placed(args, names)
+    given = ", ".join((*by_place, *(f"{name}={text}" for name, text in (by_name | held).items())))
+    return ENTRY.format(names=", ".join(kwargs), given=given)
+
+
+def _allowed(status: StatusExport) -> float:
+    """Half the difference that was seen, where it has a size."""
+    seen = re.search(r"\babs=([0-9.e+-]+)", status.reason)
+    return float(seen[1]) / 2 if seen and not status.unsteady else _LEAST
 
 
 def _check(script: Path, status: StatusExport) -> None:
@@ -176,18 +170,33 @@ def _check(script: Path, status: StatusExport) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise UsageError(f"{script} did not end within {_SECONDS} s") from error
-    said = done.stderr
-    code = status.line.partition(": ")[2] if status.line else ""
-    first = status.reason.splitlines()[0]
-    same = (
-        first in said
-        or (code and code in said)
-        or ("was fixed to" in first and ("Constraints violated" in said or "specialized" in said))
-    )
-    if done.returncode == 0 or not done.stdout or not same:
-        last = (said.strip().splitlines() or ["nothing"])[-1]
+    if done.returncode == 0 or not done.stdout or not _alike(status, done):
+        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         what = "does not fail" if done.returncode == 0 else f"fails otherwise: {last[:200]}"
         raise UsageError(f"{script} was written, but by itself it {what}")
+
+
+def _alike(status: StatusExport, done: subprocess.CompletedProcess[str]) -> bool:
+    """Whether a script failed as the piece did."""
+    said = _without_places(done.stderr)
+    if status.step == "DISC":
+        return "AssertionError" in said and bool(re.search(r"not close|do not match|equal", said))
+    if status.step == "CRASH":
+        return done.returncode < 0 or status.reason.endswith(f"exit code {done.returncode}")
+    first = _without_places(status.reason.splitlines()[0])
+    if first.startswith(_GUARDS):
+        return any(guard in said for guard in _GUARDS)
+    code = status.line.partition(": ")[2] if status.line else ""
+    return (
+        first in said
+        or (code != "" and code in said)
+        or ("was fixed to" in first and ("Constraints violated" in said or "specialized" in said))
+    )
+
+
+def _without_places(text: str) -> str:
+    """A text without the files that onnxruntime was given, which have other names each time."""
+    return re.sub(r"\S*torchferry-\S+", "", text)
 
 
 class _Writer:
@@ -199,10 +208,10 @@ class _Writer:
         registered: lines that register classes with PyTorch's pytrees.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, registered: set[str] | None = None) -> None:
         self.code = code
         self.tensors: dict[str, torch.Tensor] = {}
-        self.registered: set[str] = set()
+        self.registered: set[str] = set() if registered is None else registered
 
     def module(self, module: torch.nn.Module) -> str:
         """A module, without its constructor."""
@@ -221,8 +230,22 @@ class _Writer:
             _mapping({n: self.value(b) for n, b in module._buffers.items()}),
             _mapping(children),
             repr(module.training),
+            self._hooks(module),
         ]
         return f"module({', '.join(parts)})"
+
+    def _hooks(self, module: torch.nn.Module) -> str:
+        """What runs around its forward, as far as that can be written."""
+        found = []
+        for register, hooks, named in (
+            ("register_forward_pre_hook", module._forward_pre_hooks,
+             module._forward_pre_hooks_with_kwargs),
+            ("register_forward_hook", module._forward_hooks, module._forward_hooks_with_kwargs),
+        ):  # fmt: skip
+            for number, hook in hooks.items():
+                with suppress(UsageError):  # as for attributes
+                    found.append(f"({register!r}, {self.value(hook)}, {number in named}), ")
+        return f"[{''.join(found)}]"
 
     def value(self, value: Any) -> str:
         """Any value.
@@ -234,8 +257,8 @@ class _Writer:
             return self.tensor(value)
         if isinstance(value, torch.nn.Module):
             return self.module(value)
-        if type(value) is float:
-            return f"float({str(value)!r})"
+        if type(value) in _BY_TEXT:
+            return f"{_BY_TEXT[type(value)]}({str(value)!r})"
         if type(value) in _LITERALS:
             return repr(value)
         if type(value) is dict:

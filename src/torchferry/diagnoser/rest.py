@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchferry.capturer import capture
-from torchferry.diagnoser.attempt import as_module, convert_seen
+from torchferry.diagnoser.attempt import convert_seen
+from torchferry.diagnoser.made import as_module
 from torchferry.diagnoser.operator import DOMAIN
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
@@ -49,7 +50,7 @@ def write_rest(
     stand_ins = [StandIn(piece, shape_functions) for piece in culprits]
     _, found = main_variant(tree)
     with replaced(stand_ins), quiet():
-        captured = capture(as_module(tree.model, tree.method_name), found.seen)
+        captured = capture(as_module(tree), found.seen)
         made = convert_seen(captured, found.seen)
     io.save(made, path)
     return path

@@ -6,14 +6,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from torchferry.diagnoser.attempt import ONCE
 from torchferry.diagnoser.blame import advice_for
-from torchferry.diagnoser.functions import Function
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.process import Limits, in_process
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, strategy_of
 from torchferry.diagnoser.tree import Piece
-from torchferry.diagnoser.trial import Options, fails_alike, try_piece
+from torchferry.diagnoser.trial import fails_alike, try_piece
 from torchferry.errors import UsageError
 
 __all__ = ["Search", "Verdicts"]
@@ -24,13 +25,43 @@ Verdicts = dict[int, StatusExport]
 """By the ``id`` of a piece, which its tree keeps alive."""
 
 
-def _called(piece: Piece) -> Iterator[Piece]:
-    """The nearest pieces below that were called: a list of layers itself never is."""
+def _called(piece: Piece) -> list[Piece]:
+    """What a piece's own code calls: a list of layers never is, a shared module may be."""
+    near = _around(piece)
+    shared = (one for one in piece.callees if id(one) not in near)
+    return [*dict.fromkeys((*_nearest(piece), *shared))]
+
+
+def _nearest(piece: Piece) -> Iterator[Piece]:
+    """The nearest pieces below that were called."""
     for child in piece.children:
         if child.calls:
             yield child
         else:
-            yield from _called(child)
+            yield from _nearest(child)
+
+
+def _around(piece: Piece) -> set[int]:
+    """``id`` of a piece, of all below it and of all above it."""
+    near = {id(one) for one in piece.walk()}
+    above: Piece | None = piece.parent
+    while above is not None:
+        near.add(id(above))
+        above = above.parent
+    return near
+
+
+def _shared(piece: Piece) -> list[Piece]:
+    """What a piece and its parts call that stands elsewhere, and what that calls."""
+    near = _around(piece)
+    found: dict[Piece, None] = {}
+    todo = list(piece.walk())
+    while todo:
+        for one in todo.pop().callees:
+            if id(one) not in near and one not in found:
+                found[one] = None
+                todo += one.walk()
+    return [*found]
 
 
 def _of_one_kind(status: StatusExport, other: StatusExport) -> bool:
@@ -58,7 +89,6 @@ class Search:
     limits: Limits | None = None
     verdicts: Verdicts = field(default_factory=dict)
     _stand_ins: dict[int, StandIn] = field(default_factory=dict)
-    _functions: list[Piece] = field(default_factory=list)
 
     def visit(self, piece: Piece) -> StatusExport:
         """Try a piece, and those below it as far as the strategy wants it."""
@@ -71,8 +101,9 @@ class Search:
         if status.is_ok() and (not self.below or strategy is CustomOpStrategy.NONE):
             self._never_called(piece)
             return status
-        for child in piece.children:
-            self.visit(child)
+        for part in (*piece.children, *_shared(piece)):
+            if id(part) not in self.verdicts:
+                self.visit(part)
         if in_steps and not self._explained(piece, status):
             status = self._try(piece)
             self.verdicts[id(piece)] = status
@@ -82,8 +113,6 @@ class Search:
         if status.failed and strategy is not CustomOpStrategy.ALWAYS:
             status = self._blamed(piece, status, strategy)
             self.verdicts[id(piece)] = status
-        if status.failed and isinstance(piece.model, Function):
-            self._functions.append(piece)
         return status
 
     def _in_steps(self, piece: Piece, strategy: CustomOpStrategy) -> bool:
@@ -96,10 +125,10 @@ class Search:
             not self.below
             and strategy is CustomOpStrategy.ONLY_IF_FAILING
             and self.limits is None
-            and self.options.exporter == "fx"
+            and self.options.exporter in ONCE
             and not self.options.exporter_kwargs
             and bool(piece.calls)
-            and any(True for _ in _called(piece))
+            and bool(_called(piece))
         )
 
     def _explained(self, piece: Piece, status: StatusExport) -> bool:
@@ -107,8 +136,7 @@ class Search:
 
         That is: within its code, at its line, or for a reason of the same kind.
         """
-        below = [found for child in piece.children for found in self.culprits(child)]
-        found = [(part, self.verdicts[id(part)]) for part in below]
+        found = [(part, self.verdicts[id(part)]) for part in self._at_fault(piece)]
         return any(
             id(part.model) in status.inside
             or (status.line is not None and other.line == status.line)
@@ -118,8 +146,9 @@ class Search:
 
     def _forget(self, piece: Piece) -> None:
         """What was found of the parts of a piece that works as a whole is no fault of it."""
+        blamed = {path for status in self.verdicts.values() for path in status.blame}
         for below in piece.walk():
-            if below is not piece:
+            if below is not piece and below.path not in blamed:
                 self.verdicts.pop(id(below), None)
         self._never_called(piece)
 
@@ -131,6 +160,11 @@ class Search:
         if status is not None and status.failed and not status.blame:
             yield piece
 
+    def _at_fault(self, piece: Piece) -> list[Piece]:
+        """The culprits among what a piece is made of and what it calls."""
+        below = (*piece.children, *_shared(piece))
+        return [*dict.fromkeys(found for part in below for found in self.culprits(part))]
+
     def _never_called(self, piece: Piece) -> None:
         """Pieces that nothing is to be tried of are said to have had no input."""
         for below in piece.walk():
@@ -140,7 +174,7 @@ class Search:
     def _first(self, piece: Piece, strategy: CustomOpStrategy) -> StatusExport:
         if strategy is CustomOpStrategy.ALWAYS and piece.calls:
             return self._with(piece, [piece], StatusExportCode.CUSTOM)
-        children = list(_called(piece))
+        children = _called(piece)
         if strategy is CustomOpStrategy.LOCAL and piece.calls and children:
             return self._with(piece, children, StatusExportCode.CHILDC)
         return self._like_parent(piece) or self._try(piece)
@@ -161,6 +195,11 @@ class Search:
 
     def _with(self, piece: Piece, parts: Sequence[Piece], code: StatusExportCode) -> StatusExport:
         """Try a piece with some replaced by operators, which ``code`` says in the status."""
+        if self.options.exporter_kwargs.get("strict"):
+            reason = "with strict=True Dynamo traces Python, and operators cannot be put there"
+            return StatusExport(
+                StatusExportCode.FAIL | code, "REPLACE", reason, advice="leave strict=True out"
+            )
         try:
             stand_ins = [self._stand_in(part) for part in parts]
         except UsageError as error:
@@ -170,27 +209,29 @@ class Search:
                 StatusExportCode.FAIL | code, "REPLACE", str(error), error=error,
                 advice="see shape_functions",
             )  # fmt: skip
+        # Onnxruntime has none of the operators, and what never repeats itself cannot be compared.
+        steady = not any(self._unsteady(part) for part in parts)
         with replaced(stand_ins):
-            # Onnxruntime has none of the operators.
-            status = self._try(piece, compare=self.options.exporter == "fx")
+            status = self._try(piece, compare=steady and self.options.exporter == "fx")
         note = f"replaced by operators: {', '.join(part.path or part.name for part in parts)}"
         return replace(status, status=status.status | code, notes=(*status.notes, note))
 
     def _stand_in(self, part: Piece) -> StandIn:
         if id(part) not in self._stand_ins:
             # torch.onnx knows none of the operators: it is given their names and shapes.
-            symbolic = self.options.exporter not in ("fx", "to_onnx")
+            symbolic = self.options.exporter == "onnx_dynamo"
             self._stand_ins[id(part)] = StandIn(part, self.shape_functions, symbolic=symbolic)
         return self._stand_ins[id(part)]
+
+    def _unsteady(self, part: Piece) -> bool:
+        status = self.verdicts.get(id(part))
+        return status is not None and status.unsteady
 
     def _blamed(
         self, piece: Piece, status: StatusExport, strategy: CustomOpStrategy
     ) -> StatusExport:
         """Whether a piece fails because of those below it."""
-        below = [found for child in piece.children for found in self.culprits(child)]
-        # A function stands below its first caller only.
-        others = [one for one in self._functions if one is not piece and one not in below]
-        parts = [*below, *others]
+        parts = self._at_fault(piece)
         if not parts:
             return status
         if strategy is CustomOpStrategy.NONE:
@@ -202,6 +243,14 @@ class Search:
         if again.step == "REPLACE":
             found = self._by_reason(status, parts)
             return replace(found, notes=(*found.notes, again.reason))
+        # It may be that one way of exporting takes a part, and another the operators.
+        called = _called(piece)
+        if set(called) <= set(parts):
+            return again
+        alone = self._with(piece, called, StatusExportCode.CHILDC)
+        if alone.is_ok():
+            note = f"with {', '.join(paths)} replaced alone it fails: {again.short_reason}"
+            return replace(alone, blame=paths, notes=(*alone.notes, note))
         return again  # with them out of the way it still fails: by its own code
 
     def _by_reason(self, status: StatusExport, parts: Sequence[Piece]) -> StatusExport:

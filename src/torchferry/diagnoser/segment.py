@@ -5,17 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx_ir as ir
 
+from torchferry.diagnoser.made import save_to_run
 from torchferry.errors import UsageError
-from torchferry.graph import io
 from torchferry.runner import Session
 from torchferry.values.flatten import flatten
 from torchferry.values.signature import SIGNATURE_KEY, Signature, Slot
 
-__all__ = ["Stage", "cut_at", "open_segment"]
+__all__ = ["Stage", "cut_at", "open_segment", "plain_signature"]
 
 
 @dataclass(frozen=True)
@@ -99,16 +98,14 @@ def open_segment(model: ir.Model, stage: Stage) -> Session:
     graph = ir.convenience.extract(model.graph, stage.inputs, stage.outputs)
     part = ir.Model(graph, ir_version=model.ir_version, functions=[*model.functions.values()])
     part.opset_imports.update(model.opset_imports)
-    part.metadata_props[SIGNATURE_KEY] = _signature(graph).to_json()
+    part.metadata_props[SIGNATURE_KEY] = plain_signature(graph).to_json()
     # onnxruntime keeps what it needs of the files open.
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
-        path = Path(folder) / "segment.onnx"
-        io.save(part, path)
-        return Session(path)
+        return Session(save_to_run(part, folder))
 
 
-def _signature(graph: ir.Graph) -> Signature:
-    """One argument for each input, a list of all outputs."""
+def plain_signature(graph: ir.Graph) -> Signature:
+    """The signature of any graph: one argument for each input, a list of all outputs."""
     names = [str(value.name) for value in graph.inputs]
     made = [str(value.name) for value in graph.outputs]
     return Signature(

@@ -78,12 +78,15 @@ class Code:
         return "\n\n\n".join(part for part in parts if part)
 
     def _define(self, thing: Any, plain: str) -> None:
-        if plain in self.definitions:
-            raise UsageError(f"two things are called {plain}: one script cannot hold both")
         try:
             source = textwrap.dedent(inspect.getsource(thing))
         except (OSError, TypeError) as error:
             raise UsageError(f"the source of {plain} is not there: put it in a file") from error
+        # A file that was imported twice has all its classes twice.
+        if self.definitions.get(plain) == source.rstrip():
+            return
+        if plain in self.definitions:
+            raise UsageError(f"two things are called {plain}: one script cannot hold both")
         scope = {**vars(sys.modules[thing.__module__]), **_enclosed(thing)}
         used = {n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name)}
         for name in sorted(used - {plain}):

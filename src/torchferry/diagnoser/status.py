@@ -64,6 +64,8 @@ class StatusExport:
         made: the class of what was exported, also where that stayed in another process.
         error: the exception, where there was one.
         inside: ``id`` of the modules that were being called as it was raised.
+        call: which of the calls that were tried shows it; None where the export itself failed.
+        unsteady: PyTorch computes something else each time, whatever its random numbers.
     """
 
     status: StatusExportCode
@@ -78,6 +80,8 @@ class StatusExport:
     made: str = ""
     error: BaseException | None = field(default=None, repr=False, compare=False)
     inside: frozenset[int] = field(default=frozenset(), repr=False, compare=False)
+    call: int | None = None
+    unsteady: bool = False
 
     def is_ok(self) -> bool:
         """Whether the module was exported, whatever had to be replaced for it.

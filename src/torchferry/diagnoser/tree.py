@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import torch
+from torch.nn.modules import module as hooks
 
 from torchferry.diagnoser.functions import Function, routed
 from torchferry.errors import UsageError
@@ -19,6 +21,7 @@ from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tap import tapped
 from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten
 
 __all__ = ["Methods", "Mutation", "Piece", "Record", "build_tree", "recorded"]
@@ -63,8 +66,10 @@ class Piece:
         level: 0 for the model, 1 for its submodules, and so on.
         method_name: which of its methods is spied on.
         signature: of that method.
+        entry: what is recorded and replaced: the method, or what runs it within its hooks.
         calls: in the order they ended.
         children: the pieces it is made of; a module used in two places stands in the first.
+        callees: the pieces that were called by its own code, wherever they stand.
     """
 
     def __init__(  # noqa: PLR0917  (the order in which people who know the class give them)
@@ -83,8 +88,11 @@ class Piece:
         self.level = level
         self.method_name = method_name
         self.signature = inspect.signature(getattr(model, method_name))
+        hooked = method_name == "forward" and _has_hooks(model)
+        self.entry = "_call_impl" if hooked else method_name
         self.calls: list[Record] = []
         self.children: list[Self] = []
+        self.callees: list[Piece] = []
 
     def normalized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """The arguments of a call, each moved to its name where it has one."""
@@ -145,11 +153,36 @@ class Piece:
         copied_args, copied_kwargs = clone((args, kwargs))
         self.calls.append(Record(copied_args, copied_kwargs, clone(outputs)))
 
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module as whoever uses it does."""
+        placed, named = self.placed(args, kwargs)
+        return getattr(self.model, self.entry)(*placed, **named)
+
+    def placed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+        """Arguments, those by position that were so in the first call: hooks see the difference.
+
+        `normalized` and the exporters have given them their names.
+        """
+        named = dict(kwargs)
+        if self.entry == self.method_name or args or not self.calls:
+            return args, named
+        first = [*self.signature.parameters][: len(self.calls[0].args)]
+        by_place = [*itertools.takewhile(named.__contains__, first)]
+        return tuple(named.pop(name) for name in by_place), named
+
     def walk(self) -> Iterator[Self]:
         """The piece and all below it, each before its parts."""
         yield self
         for child in self.children:
             yield from child.walk()
+
+
+def _has_hooks(model: torch.nn.Module) -> bool:
+    """Whether calling a module does more than its forward, to inputs or outputs."""
+    return any((
+        model._forward_pre_hooks, model._forward_hooks,
+        hooks._global_forward_pre_hooks, hooks._global_forward_hooks,
+    ))  # fmt: skip
 
 
 P = TypeVar("P", bound=Piece)
@@ -167,12 +200,15 @@ def build_tree(cls: type[P], model: torch.nn.Module, traced_method: Methods | No
         traced_method: where it is not ``forward``.
 
     Raises:
-        UsageError: a method that is asked for is not there, or the model is not to be traced.
+        UsageError: the model is no module or not to be traced, or a method that is asked for is
+            not there.
 
     >>> model = torch.nn.ModuleDict({"a": torch.nn.ModuleList([torch.nn.ReLU()])})
     >>> [piece.path for piece in build_tree(Piece, torch.nn.Sequential(model.a[0])).walk()]
     ['', '0']
     """
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"the model is {string_type(model)}: give a torch.nn.Module")
     methods = dict(traced_method or {})
     method = _method_of(model, "__main__", "", methods)
     if method is None or not _has(model, method):
@@ -284,6 +320,8 @@ def _eager_cond(original: Callable[..., Any]) -> Callable[..., Any]:
     return cond
 
 
+_ANY = inspect.signature(lambda *args, **kwargs: (args, kwargs))
+
 Leaves = dict[Path, tuple[Any, int]]
 Entered = tuple[Arguments, Arguments, Leaves, float, int]
 
@@ -295,18 +333,29 @@ class _Recorder:
         self.piece = piece
         self.running = running  # the pieces that are being called, the innermost last
         self.module = piece.model
-        self.method = piece.method_name
+        self.method = piece.entry
 
     def export(self) -> None:
         """Nothing is recorded while torch.export traces."""
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entered:
         copied = clone((args, kwargs))
-        given = self.piece.normalized(args, kwargs)
+        given = self._given(args, kwargs)
         before = {path: (leaf, _version(leaf)) for path, leaf in flatten(given)[0]}
         depth = len(self.running)
+        if depth and self.piece not in self.running[-1].callees:
+            self.running[-1].callees.append(self.piece)
         self.running.append(self.piece)
         return copied, given, before, time.perf_counter(), depth
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        try:
+            return self.piece.normalized(args, kwargs)
+        except UsageError:
+            if self.method == self.piece.method_name:
+                raise
+            self.piece.signature = _ANY  # hooks make of them what forward takes
+            return self.piece.normalized(args, kwargs)
 
     def leave(self, entered: Entered, outputs: Any) -> None:
         (args, kwargs), given, before, start, depth = entered

@@ -2,75 +2,50 @@
 
 from __future__ import annotations
 
-import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from torchferry.capturer import Fixed
-from torchferry.diagnoser.attempt import (
-    EXPORTERS,
-    Attempted,
-    as_module,
-    export_once,
-    fx_once,
-    tensors_of,
-)
+from torchferry.diagnoser.attempt import EXPORTERS, ONCE, export_once
 from torchferry.diagnoser.blame import advice_for, explain, modules_in, with_code
+from torchferry.diagnoser.comparison import (
+    baked,
+    changing_line,
+    difference,
+    is_random,
+    is_rounding,
+    repeats,
+)  # fmt: skip
+from torchferry.diagnoser.made import Attempted, as_module, tensors_of, unexportable, without
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant
 from torchferry.diagnoser.widen import Widened, main_variant
 from torchferry.dims import evaluate, names_in
-from torchferry.errors import UsageError
-from torchferry.observer.observation import Observation
+from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tree import leaves_of
 from torchferry.values.buffers import buffers_kept
-from torchferry.values.clone import clone
-from torchferry.values.difference import Discrepancy, max_diff, string_diff, worst
+from torchferry.values.difference import Discrepancy, string_diff, worst
 
-__all__ = ["Options", "fails_alike", "try_piece"]
+__all__ = ["compared_calls", "fails_alike", "inputs_of", "tried", "try_piece"]
+
+_WRONG = """the exported program computes something else than the module: compare the two value by
+    value, or see what depends on more than the arguments"""
+_STEADY = """draw random numbers with torch, keep what changes in a buffer, or pass it as an
+    argument"""
+_RANDOM = """its numbers are random or depend on earlier calls: they are not those of the recorded
+    call"""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How pieces are tried.
-
-    Attributes:
-        exporter: a key of `EXPORTERS`.
-        exporter_kwargs: handed on to the exporter.
-        quiet: turn exceptions into a status; otherwise the first one is raised.
-        discrepancies: run what was exported on every recorded input and compare.
-        use_dynamic_shapes: dimensions that vary are dynamic; None: when there are two calls.
-        atol: largest absolute difference that is none.
-        rtol: largest relative difference that is none; it divides by ``max(|expected|, 1e-3)``.
-    """
-
-    exporter: str = "fx"
-    exporter_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    quiet: bool = True
-    discrepancies: bool = True
-    use_dynamic_shapes: bool | None = None
-    atol: float = 1e-2
-    rtol: float = 1e-1
-
-    def check(self) -> None:
-        """Refuse what is no option.
-
-        Raises:
-            UsageError: the exporter is unknown, or a tolerance is no number.
-        """
-        if self.exporter not in EXPORTERS:
-            raise UsageError(
-                f"unknown exporter {self.exporter!r}: choose one of {', '.join(EXPORTERS)}"
-            )
-        if not (self.atol >= 0 and self.rtol >= 0):
-            raise UsageError(f"atol={self.atol}, rtol={self.rtol}: tolerances are 0 or more")
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def try_piece(
@@ -84,7 +59,8 @@ def try_piece(
         options: see there.
         compare: whether what is made can run at all; not where operators stand for submodules
             that onnxruntime does not have.
-        once: by the first strategy of torch.export alone: a failure is no last word then.
+        once: by the first strategy of `capture` alone: a failure is no last word then. Only for
+            the exporters in `ONCE`.
 
     Returns:
         The status. Nothing of the piece is changed.
@@ -94,16 +70,16 @@ def try_piece(
             StatusExportCode.NOINPUT,
             notes=("it was never called with these inputs, so there is nothing to export",),
         )
-    variant, found = _tried(piece, options)
+    variant, found = tried(piece, options)
     notes = _left_out(piece, variant)
-    module = as_module(piece.model, piece.method_name)
-    export = fx_once if once else EXPORTERS[options.exporter]
+    module, seen, taken = inputs_of(piece, found.seen)
+    export = (ONCE if once else EXPORTERS)[options.exporter]
     with quiet(), buffers_kept(piece.model):
-        made = _guarded(
-            "EXPORT", lambda: export(module, found.seen, options.exporter_kwargs), options
-        )
+        made = _guarded("EXPORT", lambda: export(module, seen, options.exporter_kwargs), options)
         if isinstance(made, StatusExport):
             return replace(made, notes=notes)
+        if made.decided is not None:
+            return replace(_decided(made), notes=notes)
         fixed = [one for one in made.fixed if _contradicted(one, found)]
         if fixed:
             return replace(_fixed(made, fixed), notes=notes)
@@ -112,15 +88,46 @@ def try_piece(
             exported=made.exported,
             notes=notes,
             dynamic_shapes=made.dynamic_shapes,
-            made="ModelProto"
-            if isinstance(made.exported, bytes)
-            else type(made.exported).__name__,
+            made=made.title,
         )
         if options.discrepancies and compare:
             # Where a guess did not hold, the call that was made up is none for the piece.
-            calls = [] if made.fixed or found.made is None else [found.made]
-            return _compared(piece, (*variant.calls, *calls), made, status, options)
+            calls = variant.calls if made.fixed else compared_calls(variant, found)
+            return _compared(piece, calls, _taking(made, taken), status, options)
     return status
+
+
+Taken = Callable[[Call], Call]
+
+
+def inputs_of(piece: Piece, seen: Observation) -> tuple[torch.nn.Module, Observation, Taken]:
+    """What is exported of a piece, the calls of it, and how any call becomes one of those.
+
+    Arguments that torch.export takes no inputs of are a part of the module.
+    """
+    args, kwargs = seen.normalized(seen.best)
+    held = {} if args else unexportable(kwargs)
+    if not held:
+        return as_module(piece), seen, lambda call: call
+
+    def taken(call: Call) -> Call:
+        _, named = seen.normalized(call)
+        return Call((), {name: value for name, value in named.items() if name not in held})
+
+    calls = [taken(call) for call in seen.calls]
+    less = Observation(without(piece.signature, held), piece.title, calls)
+    return as_module(piece, held), less, taken
+
+
+def _taking(made: Attempted, taken: Taken) -> Attempted:
+    """The same, with calls as they were recorded."""
+    free, line = made.run_freely, made.line_at_fault
+    return replace(
+        made,
+        run=lambda call: made.run(taken(call)),
+        run_freely=None if free is None else lambda call: free(taken(call)),
+        line_at_fault=None if line is None else lambda call: line(taken(call)),
+    )
 
 
 def fails_alike(piece: Piece, around: StatusExport, options: Options) -> StatusExport | None:
@@ -141,18 +148,18 @@ def fails_alike(piece: Piece, around: StatusExport, options: Options) -> StatusE
         return None
     if options.exporter not in ("fx", "to_onnx") or options.exporter_kwargs:
         return None
-    variant, found = _tried(piece, options)
-    module = as_module(piece.model, piece.method_name)
+    variant, found = tried(piece, options)
+    module, seen, _ = inputs_of(piece, found.seen)
     with quiet(), buffers_kept(piece.model):
         quietly = replace(options, quiet=True)
-        made = _guarded("EXPORT", lambda: export_once(module, found.seen), quietly)
+        made = _guarded("EXPORT", lambda: export_once(module, seen), quietly)
     if not isinstance(made, StatusExport) or made.line != around.line:
         return None
     return replace(made, notes=_left_out(piece, variant))
 
 
-def _tried(piece: Piece, options: Options) -> tuple[Variant, Widened]:
-    """The calls that are tried, and what they say of the dimensions."""
+def tried(piece: Piece, options: Options) -> tuple[Variant, Widened]:
+    """The calls of a piece that are tried, and what they say of the dimensions."""
     variant, found = main_variant(piece)
     dynamic = options.use_dynamic_shapes
     if dynamic is False or (dynamic is None and len(found.seen.calls) < 2):
@@ -160,6 +167,11 @@ def _tried(piece: Piece, options: Options) -> tuple[Variant, Widened]:
         variant = replace(variant, calls=(variant.calls[0],))
         found = Widened(Observation(piece.signature, piece.title, list(variant.calls)))
     return variant, found
+
+
+def compared_calls(variant: Variant, found: Widened) -> tuple[Record, ...]:
+    """What `StatusExport.call` counts: the calls, and the one that was made up, if any."""
+    return variant.calls if found.made is None else (*variant.calls, found.made)
 
 
 def _left_out(piece: Piece, variant: Variant) -> tuple[str, ...]:
@@ -212,6 +224,17 @@ def _contradicted(one: Fixed, found: Widened) -> bool:
     )
 
 
+def _decided(made: Attempted) -> StatusExport:
+    return StatusExport(
+        StatusExportCode.FAIL,
+        "EXPORT",
+        "a data-dependent choice is kept as the example's values made it: tracing does not see it",
+        line=with_code(made.decided) if made.decided else None,
+        advice=advice_for("data-dependent"),
+        dynamic_shapes=made.dynamic_shapes,
+    )
+
+
 def _fixed(made: Attempted, fixed: Sequence[Fixed]) -> StatusExport:
     first = fixed[0]
     more = f" (and {len(fixed) - 1} more)" if len(fixed) > 1 else ""
@@ -226,6 +249,10 @@ def _fixed(made: Attempted, fixed: Sequence[Fixed]) -> StatusExport:
     )
 
 
+_Wrong = tuple[int, Discrepancy, Any]
+"""The number of a call, how far the program's outputs are from it, and these."""
+
+
 def _compared(
     piece: Piece,
     calls: Sequence[Record],
@@ -233,54 +260,89 @@ def _compared(
     status: StatusExport,
     options: Options,
 ) -> StatusExport:
-    wrong = []
-    for call in calls:
+    wrong: list[_Wrong] = []
+    for number, call in enumerate(calls):
         got, refused = _run(made, call, options)
         if isinstance(got, StatusExport):
-            return replace(got, notes=status.notes, dynamic_shapes=status.dynamic_shapes)
+            return _failed(got, status, number)
         expected = tensors_of(call.outputs) if made.flat else call.outputs
-        diff = max_diff(expected, got)
-        equal = _equal(diff, options)
-        if refused is not None and not equal:  # the guard was right
-            return replace(refused, notes=status.notes, dynamic_shapes=status.dynamic_shapes)
+        diff = difference(piece, expected, got, options)
+        if refused is not None and diff is not None:  # the guard was right
+            return _failed(refused, status, number)
         if refused is not None:
             note = (
                 f"torch.export's program refuses recorded inputs that it serves: {refused.reason}"
             )
             status = replace(status, notes=tuple(dict.fromkeys((*status.notes, note))))
-        if not equal:
-            wrong.append((diff, call))
-    return _differs(piece, made, status, options, wrong) if wrong else status
+        if diff is not None:
+            wrong.append((number, diff, got))
+    return _differs(piece, calls, made, status, options, wrong) if wrong else status
 
 
-def _differs(
+def _failed(found: StatusExport, status: StatusExport, number: int) -> StatusExport:
+    return replace(found, notes=status.notes, dynamic_shapes=status.dynamic_shapes, call=number)
+
+
+def _differs(  # noqa: PLR0917  (all that is known of one attempt)
     piece: Piece,
+    calls: Sequence[Record],
     made: Attempted,
     status: StatusExport,
     options: Options,
-    wrong: Sequence[tuple[Discrepancy, Record]],
+    wrong: Sequence[_Wrong],
 ) -> StatusExport:
-    if not any(_repeats(piece, call, options) for _, call in wrong):
-        note = "PyTorch itself gives other numbers when it is called again: they are random, or "
-        return replace(status, notes=(*status.notes, f"{note}depend on earlier calls"))
-    return replace(
+    """What a program that gives other numbers is: wrong, random, or of a piece that is neither."""
+    largest = worst(diff for _, diff, _ in wrong)
+    number = next(number for number, diff, _ in wrong if diff is largest)
+    call = calls[number]
+    found = replace(
         status,
         status=StatusExportCode.FAIL_DISC,
         step="DISC",
-        reason=string_diff(worst(diff for diff, _ in wrong)),
-        line=_line_at_fault(made, wrong[0][1], options),
-        advice="the exported program computes something else than the module: compare the two "
-        "value by value, or see what depends on more than the arguments",
+        reason=string_diff(largest),
+        advice=_one_line(_WRONG),
+        call=number,
     )
+    if _asked(lambda: repeats(piece, call, options), options, instead=True):
+        if _asked(
+            lambda: all(
+                is_rounding(piece, calls[n], got, options, flat=made.flat) for n, _, got in wrong
+            ),
+            options,
+            instead=False,
+        ):
+            return status
+    else:
+        reason = _asked(lambda: baked(piece, call, options), options, instead="")
+        if reason:
+            line = _asked(lambda: changing_line(piece, call), options, instead=None)
+            place = with_code(line) if line else None
+            advice = _one_line(_STEADY)
+            return replace(found, reason=reason, line=place, advice=advice, unsteady=True)
+        run = made.run_freely or made.run
+        if _asked(
+            lambda: all(
+                is_random(piece, calls[n], run, options, flat=made.flat) for n, *_ in wrong
+            ),
+            options,
+            instead=False,
+        ):
+            return replace(status, notes=(*status.notes, _one_line(_RANDOM)))
+    return replace(found, line=_line_at_fault(made, call, options))
+
+
+def _asked(question: Callable[[], Any], options: Options, *, instead: Any) -> Any:
+    """The answer, or another where the code that would give it fails."""
+    answer = _guarded("DISC", question, replace(options, quiet=True))
+    return instead if isinstance(answer, StatusExport) else answer
 
 
 def _line_at_fault(made: Attempted, call: Record, options: Options) -> str | None:
     """Where the program begins to differ, if that can be seen; the means may fail as well."""
     if made.line_at_fault is None:
         return None
-    find = partial(made.line_at_fault, call)
-    line = _guarded("DISC", find, replace(options, quiet=True))
-    return with_code(line) if isinstance(line, str) else None
+    line = _asked(partial(made.line_at_fault, call), options, instead=None)
+    return with_code(line) if line else None
 
 
 def _run(
@@ -302,22 +364,3 @@ def _run(
     if not options.quiet and got.error is not None:
         raise got.error
     return got, None
-
-
-def _equal(diff: Discrepancy, options: Options) -> bool:
-    return (
-        diff.reason is None
-        and not math.isnan(diff.abs)
-        and diff.abs <= options.atol
-        and diff.rel <= options.rtol
-    )
-
-
-def _repeats(piece: Piece, call: Record, options: Options) -> bool:
-    """Whether PyTorch gives the recorded outputs when the call is made again."""
-    args, kwargs = clone((call.args, call.kwargs))
-    with torch.no_grad(), buffers_kept(piece.model):
-        got = _guarded(
-            "EVAL", lambda: getattr(piece.model, piece.method_name)(*args, **kwargs), options
-        )
-    return not isinstance(got, StatusExport) and _equal(max_diff(call.outputs, got), options)

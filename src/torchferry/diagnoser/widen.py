@@ -128,7 +128,7 @@ def _taken(
     given = clone((args, kwargs))
     with quiet(), buffers_kept(piece.model), torch.no_grad():
         try:
-            outputs = getattr(piece.model, piece.method_name)(*given[0], **given[1])
+            outputs = piece.run(*given[0], **given[1])
         except REFUSED:
             return None
     return Record(args, kwargs, clone(outputs))

@@ -129,6 +129,21 @@ def test_a_healthy_model_is_ok() -> None:
     assert report.next_steps[0].startswith("torchferry export zoo:mlp")
 
 
+def test_notes_of_modules_that_work_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "random.py"
+    file.write_text(
+        "import torch\n\n\nclass Noisy(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x + torch.rand_like(x)\n\n\n"
+        "def made():\n    return Noisy(), [(torch.rand(n, 40),) for n in (2, 5)]\n",
+        "utf-8",
+    )
+    report = diagnose(f"{file}:made")
+    (section,) = [one for one in report.sections if one.title == "Notes"]
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    assert "random" in str(table.rows)
+
+
 def test_the_help_says_what_it_does(app: typer.Typer) -> None:
     text = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
     for words in ("cannot be exported", "--exporter", "--reproduce", "--export-rest", "MODEL"):

@@ -105,6 +105,7 @@ def _report(model: str, found: Diagnosis) -> Report:
     )
     sections = [Section("Modules", (_tree(found),))]
     sections += [Section(culprit.where, _fault(culprit)) for culprit in found.culprits]
+    sections += _notes(found)
     sections.append(Section("Look around", (module_tree(found),), brief=False))
     return Report(
         f"diagnose {model}",
@@ -126,6 +127,18 @@ def _tree(found: Diagnosis) -> Table:
     return Table(("module", "class", "status"), tuple(rows), note=note)
 
 
+def _notes(found: Diagnosis) -> list[Section]:
+    """What is to be known of modules that are no culprits, as that their numbers are random."""
+    faults = {place for culprit in found.culprits for place in culprit.places}
+    rows = tuple(
+        (piece.path or piece.name, note)
+        for piece in found.tree.walk()
+        if piece.exporter_status is not None and piece.path not in faults and piece.calls
+        for note in piece.exporter_status.notes
+    )
+    return [Section("Notes", (Table(("module", "note"), rows),))] if rows else []
+
+
 def _fault(culprit: Culprit) -> tuple[Block, ...]:
     status = culprit.status
     pairs: list[tuple[str, str | Cell]] = [
@@ -134,7 +147,10 @@ def _fault(culprit: Culprit) -> tuple[Block, ...]:
     ]
     if status.line:
         pairs.append(("line", status.line))
-    pairs += [("what to do", status.advice or "-"), ("modules", ", ".join(culprit.places[:20]))]
+    pairs += [
+        ("what to do", status.advice or "-"),
+        ("modules", ", ".join(p or "__main__" for p in culprit.places[:20])),
+    ]
     pairs += [("note", note) for note in status.notes]
     if culprit.script is not None:
         pairs.append(("reproduction", f"python {culprit.script}"))

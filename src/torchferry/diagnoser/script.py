@@ -1,0 +1,165 @@
+"""``torch.onnx.export(dynamo=False)``: a module as TorchScript traces it.
+
+A trace keeps what the example did: a choice that its values decided is made for good, and only a
+warning says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+from torch.export import Dim as TorchDim
+from torch.jit._trace import TracerWarning
+from torch.overrides import TorchFunctionMode
+
+from torchferry.capturer import export_arguments
+from torchferry.diagnoser.made import Attempted, Options, arguments_of, save_to_run, tensors_of
+from torchferry.diagnoser.quiet import line_here
+from torchferry.diagnoser.segment import plain_signature
+from torchferry.observer.observation import Call, Observation
+from torchferry.runner import Session
+from torchferry.values.clone import clone
+from torchferry.values.flatten import flatten, unflatten
+from torchferry.values.signature import SIGNATURE_KEY
+
+__all__ = ["torch_script"]
+
+# What gives Python a value of a tensor.
+_READS = {
+    "__array__", "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__",
+    "item", "numpy", "tolist",
+}  # fmt: skip
+# The same, of which the tracer does not warn.
+_SILENT = {"allclose", "equal", "is_nonzero"}
+
+
+def torch_script(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
+    """The older exporter, with all inputs and outputs taken apart."""
+    args, kwargs, _ = export_arguments(model, seen, TorchDim.DYNAMIC)
+    flat = _Flat(model, (args, kwargs))
+    names = [f"input_{index}" for index in range(len(flat.tensors))]
+    dynamic = {path: axes for path, axes in seen.map_axes(lambda *_: True).items() if axes}
+    axes = {}
+    for name, (path, _) in zip(names, flat.places, strict=True):
+        if path in dynamic:
+            axes[name] = {axis: f"{name}_dim_{axis}" for axis in dynamic[path]}
+    stream = io.BytesIO()
+    given = {"input_names": names, "dynamic_axes": axes, **options}
+    silent = _Reads(_SILENT)
+    with torch.no_grad(), _hearing() as lines, silent:
+        torch.onnx.export(
+            flat,
+            tuple(flat.tensors),
+            stream,  # type: ignore[arg-type]  # the older exporter writes to streams too
+            dynamo=False,
+            **given,
+        )
+    content = stream.getvalue()
+
+    @functools.cache
+    def session() -> Session:
+        # What onnxruntime has no kernel for is told by dtypes.
+        made = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.load_from_string(content)))
+        made.metadata_props[SIGNATURE_KEY] = plain_signature(made.graph).to_json()
+        with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
+            return Session(save_to_run(made, folder))
+
+    def run(call: Call) -> list[torch.Tensor]:
+        pairs = zip(names, tensors_of(arguments_of(model, seen, call)), strict=True)
+        feeds = {name: t.detach().cpu() for name, t in pairs if name in session().inputs}
+        return [*session().run(feeds).values()]
+
+    read = _lines_that_read(lambda: flat(*clone(flat.tensors))) if lines else {}
+    decided = [*silent.lines, *(line for line in lines if line in read)]
+    return Attempted(
+        content,
+        run,
+        line_at_fault=lambda _call: next(iter(lines), None),
+        flat=True,
+        decided=next(iter(decided), None),
+        dynamic_shapes=axes,
+    )
+
+
+@contextmanager
+def _hearing() -> Iterator[dict[str, None]]:
+    """Collect the user's lines at which the tracer warns that it may not see what is done."""
+    lines: dict[str, None] = {}
+
+    def heard(_said: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
+        line = line_here()
+        if issubclass(category, TracerWarning) and line:
+            lines.setdefault(line)
+
+    # Torch 2.13 prints the graph of a failed export from native code, whatever verbose says.
+    printed = torch._C._jit_onnx_log
+    vars(torch._C)["_jit_onnx_log"] = lambda *_: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", TracerWarning)
+            warnings.showwarning = heard  # type: ignore[assignment]  # it takes the rest too
+            yield lines
+    finally:
+        vars(torch._C)["_jit_onnx_log"] = printed
+
+
+class _Reads(TorchFunctionMode):
+    """Notices where Python is given a value of a tensor; sizes are none outside of a trace."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__()
+        self.names = names
+        self.lines: dict[str, None] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the function, and keep the line when it reads."""
+        line = line_here() if getattr(func, "__name__", "") in self.names else None
+        if line is not None:
+            self.lines.setdefault(line)
+        return func(*args, **(kwargs or {}))
+
+
+def _lines_that_read(run: Callable[[], Any]) -> dict[str, None]:
+    reads = _Reads(_READS)
+    with torch.no_grad(), reads:
+        run()
+    return reads.lines
+
+
+class _Flat(torch.nn.Module):
+    """A module that takes tensors and returns tensors, whatever the one inside does.
+
+    Attributes:
+        places: path below args or kwargs, and leaf, of every tensor argument.
+        tensors: those leaves.
+    """
+
+    def __init__(
+        self, inner: torch.nn.Module, given: tuple[tuple[Any, ...], dict[str, Any]]
+    ) -> None:
+        super().__init__()
+        self.inner = inner
+        self.train(inner.training)
+        leaves, self.structure = flatten(given)
+        self.leaves = [leaf for _, leaf in leaves]
+        # The first step says only whether it is args or kwargs.
+        self.places = [(p[1:], leaf) for p, leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.tensors = [leaf for _, leaf in self.places]
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the module inside with these tensors in the place of those of the example."""
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(x, torch.Tensor) else x for x in self.leaves]
+        args, kwargs = unflatten(leaves, self.structure)
+        return tuple(tensors_of(self.inner(*args, **kwargs)))
