@@ -4,12 +4,13 @@ Each model is exported by torch.onnx and by torchferry, with dynamic sizes, and 
 way; every way gets several sessions, built in shuffled order, because equal sessions differ by
 where their weights lie. All run in turn in each round, in random order; CPU time with one thread,
 wall time with more; medians of the rounds, then of the sessions, as speed-up over eager. What
-computes something else than eager is told, and where a bar is missed, how much of the time goes
-into matrix products and convolutions, which no rewrite makes faster. A peer that is not installed,
-or fails, is left out with a line. Writes runtime.json and its section of RESULTS.md, where other
-models keep their rows; exits 1 when a bar is missed.
+computes something else than eager is told. Beside them runs a model of nothing but the matrix
+products and convolutions: its speed-up is the most that any rewrite could reach. A peer that is
+not installed, or fails, is left out with a line. Writes runtime.json and its section of RESULTS.md
+after each model, where other models keep their rows; exits 1 when a bar is missed.
 
     python benchmarks/runtime.py [--only decode] [--threads 1] [--rounds 9] [--ways ours onnxslim]
+        [--missing]
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +38,21 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import torch
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 from record import machine, markdown, save
 from runtime_models import CASES, Case
-
-import torchferry as tf
-from torchferry.graph import io
+from runtime_products import write_products
+from runtime_ways import MODULES, OURS, WAYS, by_torch, session, unfused
 
 QUESTION = "How fast do rewritten models run on onnxruntime?"
-PATTERNS = "default+onnxruntime"
 WINDOW = 0.04  # seconds that a session is called for in each round, or one call
 NOISE = 1.1  # a peer is faster when it is by more than this
-TOLERANCE = 1e-3  # of the largest value, beyond which the numbers are others
-PRODUCTS = ("MatMul", "Gemm", "Conv", "FusedConv", "FusedGemm", "FusedMatMul")
-OURS = "ours"
+ALONE = "products alone"
+TOLD = (
+    "Products alone: the speed-up of a model of nothing but the matrix products and convolutions, "
+    "the most that rewrites of the graph can reach as long as the kernels of these stay. "
+    "With int8 and int4, eager is in float32."
+)
 
 
 @dataclass
@@ -64,105 +67,14 @@ class Line:
     difference: float  # from eager, of the largest value
     asked: float = 0.0  # the speed-up that is asked for, of ours
     peer: float = 0.0  # the fastest peer's
-    share: float = 0.0  # of the time, in matrix products and convolutions
+    ceiling: float = 0.0  # the speed-up of the products alone
+    wrong: bool = False  # it is further from eager than the case allows
     rounds: int = 0
 
     @property
     def passed(self) -> bool:
         """Whether no peer is faster by more than noise, and what is asked for is reached."""
         return self.speedup >= max(self.asked, self.peer / NOISE)
-
-
-# How models are made -----------------------------------------------------------------------------
-
-
-def dims_of(shapes: Any, known: dict[str, Any] | None = None) -> Any:
-    """Names of dimensions as ``torch.export.Dim``, so that equal ones are one."""
-    known = {} if known is None else known
-    if isinstance(shapes, str):
-        name, _, more = shapes.partition("+")
-        dim = known.setdefault(name, torch.export.Dim(name))
-        return dim + int(more) if more else dim
-    if isinstance(shapes, dict):
-        return {key: dims_of(item, known) for key, item in shapes.items()}
-    return [dims_of(item, known) for item in shapes]
-
-
-def by_torch(case: Case, path: Path, *, optimize: bool = True) -> None:
-    """torch.onnx's export."""
-    program = torch.onnx.export(
-        case.module, (), kwargs=case.kwargs, dynamic_shapes=dims_of(case.shapes),
-        dynamo=True, verbose=False, optimize=optimize,
-    )  # fmt: skip
-    assert program is not None
-    program.save(path)
-
-
-def ours(case: Case, _: Path, to: Path) -> None:
-    model = tf.to_onnx(case.module, (), case.kwargs, dynamic_shapes=case.shapes).model
-    io.save(tf.optimize(model, PATTERNS), to)
-
-
-def ours_of_torch(_: Case, source: Path, to: Path) -> None:
-    io.save(tf.optimize(source, PATTERNS), to)
-
-
-def as_it_is(_: Case, source: Path, to: Path) -> None:
-    onnx.save(onnx.load(source), to)
-
-
-def by_onnxslim(_: Case, source: Path, to: Path) -> None:
-    import onnxslim
-
-    onnx.save(onnxslim.slim(onnx.load(source)), to)
-
-
-def by_onnxsim(_: Case, source: Path, to: Path) -> None:
-    import onnxsim
-
-    onnx.save(onnxsim.simplify(onnx.load(source))[0], to)
-
-
-def by_onnxscript(_: Case, source: Path, to: Path) -> None:
-    from onnxscript import optimizer
-    from onnxscript.rewriter.ort_fusions import optimize_for_ort
-
-    model = ir.load(source)
-    optimizer.optimize_ir(model)
-    optimize_for_ort(model)
-    ir.save(model, to)
-
-
-def by_onnxruntime(case: Case, source: Path, to: Path) -> None:
-    from onnxruntime.transformers import optimizer
-
-    if not case.kind:
-        raise LookupError("onnxruntime.transformers has no such architecture")
-    found = optimizer.optimize_model(
-        str(source), model_type=case.kind, num_heads=case.heads, hidden_size=case.hidden,
-        opt_level=0, use_gpu=False,
-    )  # fmt: skip
-    found.save_model_to_file(str(to))
-
-
-WAYS: dict[str, Callable[[Case, Path, Path], None]] = {
-    OURS: ours,
-    "ours, of torch.onnx's": ours_of_torch,
-    "torch.onnx": as_it_is,
-    "onnxslim": by_onnxslim,
-    "onnxsim": by_onnxsim,
-    "optimize_for_ort": by_onnxscript,
-    "onnxruntime.transformers": by_onnxruntime,
-}
-_MODULES = {"onnxslim": "onnxslim", "onnxsim": "onnxsim"}
-
-
-def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = threads
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 # Measuring ---------------------------------------------------------------------------------------
@@ -176,7 +88,7 @@ def made(case: Case, folder: Path, ways: list[str]) -> dict[str, Path]:
     for number, way in enumerate(ways):
         if way not in WAYS:
             continue
-        if way in _MODULES and importlib.util.find_spec(_MODULES[way]) is None:
+        if way in MODULES and importlib.util.find_spec(MODULES[way]) is None:
             print(f"# {way} is left out: it is not installed", flush=True)
             continue
         path = folder / f"{number}.onnx"
@@ -184,7 +96,7 @@ def made(case: Case, folder: Path, ways: list[str]) -> dict[str, Path]:
             WAYS[way](case, source, path)
             session(path, 1)
         except Exception as error:  # peers raise anything: that is their result
-            if way.startswith(OURS):
+            if way == OURS:
                 raise
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             print(f"# {way} is left out: {first[:150]}", flush=True)
@@ -224,6 +136,18 @@ def calls_of(
     return calls, far
 
 
+def alone(case: Case, folder: Path, given: argparse.Namespace) -> list[tuple[str, Any]]:
+    """Calls of the products alone; with quantized weights they are others, and there are none."""
+    if case.weights:
+        return []
+    source, path = folder / "unfused.onnx", folder / "products.onnx"
+    unfused(case, source)
+    names = [item.name for item in session(source, 1).get_inputs()]
+    feeds = write_products(source, case.feeds(names), path)
+    sessions = [session(path, given.threads) for _ in range(given.replicas)]
+    return [(ALONE, lambda one=one: one.run(None, feeds)) for one in sessions]
+
+
 def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
@@ -261,40 +185,23 @@ def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> l
         shutil.copytree(folder, Path(given.keep) / name.replace(", ", "-").replace(" ", "_"),
                         dirs_exist_ok=True)  # fmt: skip
     calls, far = calls_of(case, files, given.ways, given.replicas, given.threads)
-    seconds = timed(calls, given.rounds, given.threads)
+    seconds = timed([*calls, *alone(case, folder, given)], given.rounds, given.threads)
+    most = seconds["eager"] / seconds.pop(ALONE, float("inf"))
     nodes = {way: sum(1 for _ in ir.load(path).graph.all_nodes()) for way, path in files.items()}
     peers = [
         seconds["eager"] / value
         for way, value in seconds.items()
-        if not way.startswith(OURS) and far[way] <= TOLERANCE
+        if not way.startswith(OURS) and far[way] <= case.tolerance
     ]
-    share = products(files[OURS], case) if OURS in files else 0.0
     order = ["eager", "inductor", *WAYS]
     return [
         Line(
             name, way, value * 1e3, seconds["eager"] / value, nodes.get(way, 0), far[way],
-            *((case.bar, max(peers), share) if way == OURS else (0.0,) * 3), given.rounds,
+            *((case.bar, max(peers), most) if way == OURS else (0.0,) * 3),
+            wrong=far[way] > case.tolerance, rounds=given.rounds,
         )
         for way, value in sorted(seconds.items(), key=lambda item: order.index(item[0]))
     ]  # fmt: skip
-
-
-def products(path: Path, case: Case) -> float:
-    """The share of the time that goes into matrix products and convolutions."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.enable_profiling = True
-    options.profile_file_prefix = str(path.with_name("profile"))
-    one = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    for _ in range(5):
-        one.run(None, case.feeds([item.name for item in one.get_inputs()]))
-    events = json.loads(Path(one.end_profiling()).read_text("utf-8"))
-    spent: dict[str, float] = {}
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("kernel_time"):
-            name = event["args"]["op_name"]
-            spent[name] = spent.get(name, 0.0) + event["dur"]
-    return sum(spent.get(name, 0.0) for name in PRODUCTS) / sum(spent.values())
 
 
 # Telling -----------------------------------------------------------------------------------------
@@ -308,8 +215,10 @@ def table(lines: list[Line]) -> str:
     for case in dict.fromkeys(line.case for line in lines):
         of = {line.way: line for line in lines if line.case == case}
         cells = [_cell(of.get(way)) for way in ways]
-        rows.append((case, *cells, _verdict(of.get(OURS))))
-    return markdown(("model", *ways, "bar of ours"), rows, right=range(1, len(ways) + 1))
+        most = of[OURS].ceiling if OURS in of else 0.0
+        rows.append((case, *cells, f"{most:.2f}" if most else "", _verdict(of.get(OURS))))
+    head = ("model", *ways, ALONE, "bar of ours")
+    return markdown(head, rows, right=range(1, len(ways) + 2))
 
 
 def _verdict(line: Line | None) -> str:
@@ -319,7 +228,8 @@ def _verdict(line: Line | None) -> str:
     told = f"{ahead}: ≥ {line.peer / NOISE:.2f}, no peer faster"
     if line.speedup >= line.asked:
         return f"{told}; ≥ {line.asked:.1f}"
-    return f"{told}; MISSED: ≥ {line.asked:.1f}, products alone take {line.share:.0%} of the time"
+    reach = " out of reach" if 0 < line.ceiling < line.asked else ""
+    return f"{told}; MISSED: ≥ {line.asked:.1f}{reach}"
 
 
 def _cell(line: Line | None) -> str:
@@ -327,17 +237,46 @@ def _cell(line: Line | None) -> str:
         return ""
     if line.way == "eager":
         return f"{line.ms:.2f} ms"
-    wrong = " wrong" if line.difference > TOLERANCE else ""
+    wrong = " wrong" if line.wrong else ""
     return f"{line.speedup:.2f}" + (f" ({line.nodes})" if line.nodes else "") + wrong
+
+
+def lacking() -> str:
+    """A sentence on the types that onnxruntime's CPU provider multiplies no matrices of."""
+    matrix = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.BFLOAT16, [2, 2]) for n in "xyz"
+    ]
+    node = onnx.helper.make_node("MatMul", ["x", "y"], ["z"])
+    graph = onnx.helper.make_graph([node], "g", matrix[:2], matrix[2:])
+    opset = onnx.helper.make_opsetid("", 20)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except state.NotImplemented:
+        return " There is no row in bfloat16: onnxruntime's CPU provider has no MatMul for it."
+    return ""
+
+
+def stem(threads: int) -> str:
+    return "runtime" if threads == 1 else f"runtime_{threads}_threads"
+
+
+def stored(threads: int) -> list[dict[str, Any]]:
+    """The rows that were measured before."""
+    file = Path(__file__).with_name(f"{stem(threads)}.json")
+    return json.loads(file.read_text("utf-8"))["results"] if file.exists() else []
 
 
 def write(new: list[Line], given: argparse.Namespace) -> None:
     """The JSON and the section; models that were not measured now keep their rows."""
-    name = "runtime" if given.threads == 1 else f"runtime_{given.threads}_threads"
-    file = Path(__file__).with_name(f"{name}.json")
-    old = json.loads(file.read_text("utf-8"))["results"] if file.exists() else []
+    old = stored(given.threads)
     measured = {line.case for line in new}
-    kept = [Line(**row) for row in old if row["case"] not in measured]
+    names = {item.name for item in fields(Line)}
+    kept = [
+        Line(**{key: value for key, value in row.items() if key in names})
+        for row in old
+        if row["case"] not in measured
+    ]
     lines = sorted([*kept, *new], key=lambda line: list(CASES).index(line.case))
     where = f"{machine()}, torch {torch.__version__}, onnxruntime {onnxruntime.__version__}"
     data = {
@@ -348,10 +287,11 @@ def write(new: list[Line], given: argparse.Namespace) -> None:
     rounds = sorted({line.rounds for line in lines})
     told = (
         f"{QUESTION} Speed-up over eager, and the number of nodes. `python benchmarks/runtime.py`,"
-        f" float32, {given.threads} thread(s), {given.replicas} sessions of each, "
-        f"{' or '.join(map(str, rounds))} rounds in turn, medians; {where}.\n\n{table(lines)}"
+        f" {given.threads} thread(s), {given.replicas} sessions of each, "
+        f"{' or '.join(map(str, rounds))} rounds in turn, medians; {where}. "
+        f"{TOLD}{lacking()}\n\n{table(lines)}"
     )
-    save(name, data, told)
+    save(stem(given.threads), data, told)
 
 
 def main() -> int:
@@ -359,9 +299,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--replicas", type=int, default=2, help="sessions of each way")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="a part of the models' names")
+    parser.add_argument("--only", default="", help="a model, or a part of their names")
     parser.add_argument("--ways", nargs="+", default=["inductor", *WAYS])
     parser.add_argument("--keep", default="", help="a folder to copy the models to")
+    parser.add_argument("--missing", action="store_true", help="leave out what has a row already")
     parser.add_argument("--no-write", action="store_true", help="only print")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -371,9 +312,14 @@ def main() -> int:
         print("# inductor is left out: there is no C++ compiler")
         given.ways = [way for way in given.ways if way != "inductor"]
     lines: list[Line] = []
+    done = {row["case"] for row in stored(given.threads)} if given.missing else set()
     with torch.no_grad():
         for name, build in CASES.items():
-            if given.only not in name:
+            if (
+                given.only not in name
+                or name in done
+                or (given.only in CASES and name != given.only)
+            ):
                 continue
             torch.manual_seed(0)
             torch._dynamo.reset()
@@ -381,9 +327,9 @@ def main() -> int:
                 new = measure(name, build(), given, Path(folder))
             lines += new
             print(table(new).splitlines()[-1], flush=True)
+            if not given.no_write:
+                write(new, given)
     print(table(lines))
-    if not given.no_write:
-        write(lines, given)
     return 0 if all(line.passed for line in lines) else 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ class Case:
         heads: of attention, 0 if there is none.
         hidden: hidden size.
         bar: the least speed-up over eager that is asked for.
+        weights: what they are quantized to before onnxruntime runs them, or "".
+        tolerance: of the largest value, beyond which the numbers are others than eager's.
     """
 
     module: torch.nn.Module
@@ -34,6 +36,8 @@ class Case:
     heads: int = 0
     hidden: int = 0
     bar: float = 1.0
+    weights: str = ""
+    tolerance: float = 1e-3
     inputs: dict[str, torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -195,6 +199,29 @@ def resnet() -> Case:
     return Case(module, kwargs, {"pixel_values": {0: "batch"}}, bar=3.0)
 
 
+def half(build: Build) -> Build:
+    """The same in float16."""
+
+    def made() -> Case:
+        case = build()
+        case.module.half()
+        kwargs = {
+            name: [tensor.half() for tensor in value] if isinstance(value, list) else value
+            for name, value in case.kwargs.items()
+        }
+        return replace(case, kwargs=kwargs, bar=1.0, tolerance=2e-2)
+
+    return made
+
+
+def light(build: Build, weights: str) -> Build:
+    """The same with quantized weights."""
+    tolerance = 0.3 if weights == "int4" else 0.15
+    return lambda: replace(build(), bar=1.0, weights=weights, tolerance=tolerance)
+
+
+_PREFILL, _DECODE = prefill(1, 4, "sdpa"), decode(1024, 256, 16, 4, 1.0)
+
 CASES: Mapping[str, Build] = {
     **{
         f"prefill, {layers} layer{'s' * (layers > 1)}, kv {kv}, {attention}": prefill(
@@ -205,8 +232,15 @@ CASES: Mapping[str, Build] = {
         for attention in ("eager", "sdpa")
     },
     "small decode": decode(256, 64, 8, 4, 5.5),
-    "large decode": decode(1024, 256, 16, 4, 1.0),
+    "large decode": _DECODE,
     "BERT, 4 layers": bert,
     "ViT, 4 layers": vit,
     "ResNet18": resnet,
+    "prefill, 1 layer, kv 4, sdpa, float16": half(_PREFILL),
+    "large decode, float16": half(_DECODE),
+    **{
+        f"{name}, {weights}": light(build, weights)
+        for name, build in (("prefill, 1 layer, kv 4, sdpa", _PREFILL), ("large decode", _DECODE))
+        for weights in ("int8", "int8 QDQ", "int4")
+    },
 }

@@ -110,14 +110,16 @@ REFUSALS = (
     state.NotImplemented,
     state.RuntimeException,
 )
+SETS = ("default", "default+onnxruntime")
 RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
 
 def same_as_before(case: TestCase) -> bool:
     """Whether onnxruntime runs the model as it is; then it must give the same afterwards."""
     proto = case.model
-    model = ir.from_proto(proto)
-    OptimizationOptions("default").apply(model)
+    models = [ir.from_proto(proto) for _ in SETS]
+    for patterns, model in zip(SETS, models, strict=True):
+        OptimizationOptions(patterns).apply(model)
     inputs = case.data_sets[0][0]
     feeds = {v.name: x for v, x in zip(proto.graph.input, inputs, strict=True)}
     if any(node.op_type in RANDOM for node in proto.graph.node):
@@ -126,8 +128,9 @@ def same_as_before(case: TestCase) -> bool:
         wanted = run(ir.from_proto(proto), feeds)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, *REFUSALS):
         return False  # what onnxruntime cannot run
-    for want, got in zip(wanted, run(model, feeds), strict=True):
-        if isinstance(want, np.ndarray) and want.dtype.kind in "fiub":
-            tolerance = 2e-3 if want.dtype == np.float16 else 1e-5
-            np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=case.name)
+    for model in models:
+        for want, got in zip(wanted, run(model, feeds), strict=True):
+            if isinstance(want, np.ndarray) and want.dtype.kind in "fiub":
+                tolerance = 2e-3 if want.dtype == np.float16 else 1e-5
+                np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=case.name)
     return True

@@ -30,6 +30,7 @@ def optimize(
     verifies: bool = False,
     max_iter: int = -1,
     verbose: int = 0,
+    dump_applied_patterns: str | Path | None = None,
 ) -> ir.Model:
     """Rewrite a model without changing what it computes.
 
@@ -43,12 +44,14 @@ def optimize(
         verifies: check the model after every rewrite.
         max_iter: how often the stages are run; -1 is until nothing changes.
         verbose: 1 logs what was done.
+        dump_applied_patterns: a folder for every rewrite, as two small models.
 
     Returns:
         The model.
 
     Raises:
-        UsageError: an unknown target, pattern or processor, or no such file.
+        UsageError: an unknown target, pattern or processor, or no such file, or no
+            such folder can be made.
         RuleBroke: a rewrite made an invalid graph.
     """
     if target is not None:
@@ -56,6 +59,6 @@ def optimize(
             raise UsageError(f"unknown target {target!r}: choose one of {', '.join(TARGETS)}")
         patterns = _PATTERNS[target]
     options = OptimizationOptions(
-        patterns, constant_folding, processor, verbose, max_iter, verifies
+        patterns, constant_folding, processor, verbose, max_iter, verifies, dump_applied_patterns
     )
     return options.apply(io.load(Path(model)) if isinstance(model, (str, Path)) else model)

@@ -46,6 +46,17 @@ def test_statistics_and_reasons(model):
     assert "-o OUT.onnx" in page
 
 
+def test_each_rewrite_is_kept(model, tmp_path):
+    folder = tmp_path / "rewrites"
+    report = optimize(model, patterns="default", dump_applied_patterns=folder, max_iter=0)
+    assert report.verdict == "5 → 5 nodes"
+    assert not list(folder.iterdir())
+    optimize(model, patterns="default", dump_applied_patterns=folder)
+    assert len(list(folder.glob("*_before.onnx"))) == 2
+    with pytest.raises(UsageError, match="cannot make the folder"):
+        optimize(model, patterns="default", dump_applied_patterns=model / "in")
+
+
 def test_wrong_use(model, tmp_path):
     with pytest.raises(UsageError, match="unknown patterns 'Casst'"):
         optimize(model, explain="Casst")

@@ -77,3 +77,20 @@ def test_where():
     )
     keeps(RULES["WhereSame"], g + "{ t = Where(c, z, z) y = Add(t, x) }", "may stretch")
     keeps(RULES["WhereNot"], g + "{ y = Where(c, x, z) }")
+
+
+def test_an_empty_part_goes():
+    g = "g (float[a,3] x, float[a,0] z, float[a,b] v) => (float[a,n] y) "
+    after = g + "{ y = Concat<axis=1>(x, v) }"
+    changes(
+        RULES["ConcatEmpty"], g + "{ y = Concat<axis=-1>(x, z, v) }", after.replace("=1", "=-1")
+    )
+    changes(
+        RULES["ConcatEmpty"], g + "{ t = Concat<axis=1>(z, x) y = Neg(t) }", g + "{ y = Neg(x) }"
+    )
+
+
+@pytest.mark.parametrize("parts", ["z, z", "x, v"])
+def test_parts_that_may_have_elements_stay(parts):
+    g = "g (float[a,3] x, float[a,0] z, float[a,b] v) => (float[a,n] y) "
+    keeps(RULES["ConcatEmpty"], g + f"{{ y = Concat<axis=1>({parts}) }}")

@@ -31,6 +31,25 @@ def test_two_reshapes_become_one(first, second, one):
     )
 
 
+def test_a_target_that_may_have_zeros_but_has_none():
+    g = "g (float[a,12] x) => (float[m,n] y) {" + constants(s=[0, 3, 4], t=[-1, 6], z=[0, 6])
+    outer = "u = Reshape(x, s) y = Reshape<allowzero=1>(u, {}) }}"
+    after = "g (float[a,12] x) => (float[m,n] y) {" + constants(t=[-1, 6]) + "y = Reshape(x, t) }"
+    changes(RULES["ReshapeReshape"], g + outer.format("t"), after)
+    keeps(RULES["ReshapeReshape"], g + outer.format("z"), "a size of 0")
+
+
+def test_computed_sizes_become_copies():
+    text = """g (float[a,b,12] x) => (float[m,n,k] y) { s = Shape<end=2>(x)
+        r = Constant<value_ints=[-1,4]>() t = Concat<axis=0>(s, r)
+        y = Reshape<allowzero=1>(x, t) }"""
+    after = "g (float[a,b,12] x) => (float[m,n,k] y) {" + constants(t=[0, 0, 3, 4])
+    changes(
+        RULES["ReshapeConstant"], text, after + "y = Reshape(x, t) }",
+        sizes=({}, {"a": 1, "b": 1}, {"a": 5}),
+    )  # fmt: skip
+
+
 def test_a_copied_size_that_x_does_not_have():
     text = "g (float[a,12] x) => (float[m,n] y) {" + constants(s=[-1, 1, 4], t=[0, 4])
     keeps(RULES["ReshapeReshape"], text + "u = Reshape(x, s) y = Reshape(u, t) }", "a 0 copies")
@@ -141,10 +160,10 @@ def test_a_number_for_what_is_left_open_makes_size_0_possible():
 @pytest.mark.parametrize(
     ("shape", "target", "reason"),
     [
-        ("a,b,8", "0,-1", "what is left is not known"),
+        ("a,b,8", "0,-1", "leave another one open"),
         ("a,8", "-1,8", "no size is copied"),
         ("a,8", "0,8", "none is left open"),
-        ("a,0", "0,-1", "what is left is not known"),
+        ("a,0", "0,-1", "leave another one open"),
     ],
 )
 def test_what_is_left_open_stays_where_it_does_not_follow(shape, target, reason):

@@ -47,6 +47,14 @@ _ExplainOption = Annotated[
 _StatsOption = Annotated[
     bool, typer.Option("--stats", help="How long each stage took, and why rules declined.")
 ]
+_RunsOption = Annotated[
+    int,
+    typer.Option(metavar="N", help="How often the stages are run; -1 is as often as it takes."),
+]
+_DumpOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Write every rewrite there, as two small models."),
+]
 _VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Check the model after every rewrite.")
 ]
@@ -61,6 +69,8 @@ def optimize(
     explain: _ExplainOption = None,
     stats: _StatsOption = False,
     verify: _VerifyOption = False,
+    max_iter: _RunsOption = -1,
+    dump_applied_patterns: _DumpOption = None,
 ) -> Report:
     """Rewrite the model IN.onnx without changing what it computes.
 
@@ -75,7 +85,12 @@ def optimize(
 
     explained = None if explain is None else rule_named(explain)
     options = OptimizationOptions(
-        patterns, constant_folding=fold, processor=processor.value, verifies=verify
+        patterns,
+        constant_folding=fold,
+        processor=processor.value,
+        max_iter=max_iter,
+        verifies=verify,
+        dump_applied_patterns=dump_applied_patterns,
     )
     model, tally = io.load(file), Tally(explain=explained)
     before = sum(1 for _ in all_nodes(model))

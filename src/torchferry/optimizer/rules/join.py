@@ -87,6 +87,30 @@ class ConcatConcat(Rule):
         return node if same and node.graph is concat.graph else None
 
 
+class ConcatEmpty(Rule):
+    """Concat(x, nothing, y)  →  Concat(x, y), where a part has size 0 along the axis"""
+
+    since = 4
+
+    def pattern(self, p: Ops) -> Any:
+        return p.Concat(p.rest("parts"), name="concat")
+
+    def starts(self, node: ir.Node) -> bool:
+        """Whether a part may be empty."""
+        return any(v is not None and v.shape is not None and 0 in v.shape for v in node.inputs)
+
+    def check(self, parts: tuple[ir.Value, ...], concat: ir.Node) -> None:
+        require(len(self._kept(parts, concat)) in range(1, len(parts)), "no part is empty")
+
+    def rewrite(self, b: Block, parts: tuple[ir.Value, ...], concat: ir.Node) -> Any:
+        kept = self._kept(parts, concat)
+        return kept[0] if len(kept) == 1 else b.again(concat, kept)
+
+    def _kept(self, parts: tuple[ir.Value, ...], concat: ir.Node) -> list[ir.Value]:
+        axis = attribute(concat, "axis")
+        return [part for part in parts if part.shape is None or size(part, axis) != 0]
+
+
 class GatherShape(Rule):
     """Gather(Shape(x), [i, i + 1, …])  →  Shape(x, start=i, end=…)"""
 
@@ -137,5 +161,6 @@ class WhereSame(Rule):
 
 
 RULES: tuple[Rule, ...] = (
-    SliceAll(), SplitConcat(), ConcatConcat(), GatherShape(), WhereNot(), WhereSame(),
+    SliceAll(), SplitConcat(), ConcatConcat(), ConcatEmpty(), GatherShape(), WhereNot(),
+    WhereSame(),
 )  # fmt: skip

@@ -38,9 +38,11 @@ class ReshapeReshape(Rule):
     keeps_interior = True
 
     def pattern(self, p: Ops, x: Var, between: Var, target: Var) -> Any:
-        return p.Reshape(p.Reshape(x, between, name="inner"), target)
+        return p.Reshape(p.Reshape(x, between, name="inner"), target, name="outer")
 
-    def check(self, x: ir.Value, inner: ir.Node, target: ir.Value) -> None:
+    def check(self, x: ir.Value, inner: ir.Node, target: ir.Value, outer: ir.Node) -> None:
+        copies = not attribute(outer, "allowzero", 0) or 0 not in ints(target)
+        require(copies, "a 0 is a size of 0")
         self._target(x, inner, target)
 
     def rewrite(self, b: Block, x: ir.Value, inner: ir.Node, target: ir.Value) -> Any:
@@ -77,10 +79,13 @@ class SqueezeReshape(Rule):
 
 
 class ReshapeConstant(Rule):
-    """Reshape(x, sizes computed in the graph)  →  Reshape(x, constant of sizes, 0 and -1)"""
+    """Reshape(x, sizes computed in the graph)  →  Reshape(x, constant of sizes, 0 and -1)
+
+    With allowzero too: a computed size of 0 is one that is copied.
+    """
 
     def pattern(self, p: Ops, x: Var, target: Var) -> Any:
-        return p.Reshape(x, target)
+        return p.Reshape(x, target, name="node")
 
     def check(self, x: ir.Value, target: ir.Value) -> None:
         require(not is_constant(target), "the target is constant already")
@@ -94,11 +99,8 @@ class ReshapeConstant(Rule):
         if wanted is None:
             raise Declined("the target is not known")
         found = _written(wanted, shape(x))
-        # What is left for -1 is computed by a division, which must not be one by 0.
-        whole = found.count(-1) == 0 or all(item == -1 or item > 0 for item in found)
         require(found.count(-1) <= 1, "two sizes would have to be found out")
-        require(whole, "a size of 0 would leave another one open")
-        return found
+        return _without_rest(found, shape(x)) if {0, -1} <= set(found) else found
 
 
 def _written(wanted: Sequence[Size], have: Sequence[Size]) -> list[int]:
@@ -130,14 +132,23 @@ class ReshapeRest(Rule):
         return b.Reshape(x, self._target(x, target))
 
     def _target(self, x: ir.Value, target: ir.Value) -> list[int]:
-        wanted, have = ints(target), shape(x)
+        wanted = ints(target)
         require(0 in wanted and -1 in wanted, "no size is copied, or none is left open")
-        left = [s for axis, s in enumerate(have) if axis >= len(wanted) or wanted[axis] != 0]
-        rest = math.prod(left)
-        part = math.prod(item for item in wanted if item > 0)
-        known = isinstance(rest, int) and rest > 0 and rest % part == 0
-        require(known, "what is left is not known")
-        return [int(str(rest)) // part if item == -1 else item for item in wanted]
+        return _without_rest(wanted, shape(x))
+
+
+def _without_rest(wanted: Sequence[int], have: Sequence[Size]) -> list[int]:
+    """A target with a number for -1.
+
+    Raises:
+        Declined: it depends on the inputs. A division by copied sizes, which may be 0, finds it.
+    """
+    left = [size for axis, size in enumerate(have) if axis >= len(wanted) or wanted[axis] != 0]
+    rest = math.prod(left)
+    part = math.prod(item for item in wanted if item > 0)
+    known = isinstance(rest, int) and rest > 0 and rest % part == 0
+    require(known, "a size of 0 would leave another one open")
+    return [int(str(rest)) // part if item == -1 else item for item in wanted]
 
 
 class UnsqueezeUnsqueeze(Rule):

@@ -111,6 +111,54 @@ def test_a_mask_from_outside_whose_nan_are_cleared(hidden):
     np.testing.assert_allclose(run(after, feeds)[0], run(before, feeds)[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", [FINITE.replace("x, m0", "x1, m0"), "w = Add(m, x1)"])
+def test_a_bias_beside_the_mask(mask):
+    """As relative positions are: the two are added to one another first."""
+    body = PRODUCT + "x1 = Add(g, x) " + mask + CLEARED
+    kind = "bool" if "Where" in mask else "float"
+    assert len(fused(graph(body, f"float[1,4,b,t] g, {kind}[a,1,b,t]")).inputs) == 4
+
+
+TWO = "m0 = Where(m, zero, least) g0 = Where(g, zero, least) x1 = Add(x, g0) w = Add(x1, m0) "
+"""What one of them hides is the least number, what both hide is -inf."""
+
+
+def test_two_masks():
+    def text(end):
+        return graph(PRODUCT + TWO + end, "bool[1,1,b,t] g, bool[a,1,b,t]")
+
+    fused(text(CLEARED))
+    after, tally = parse(text(END), 23), Tally()
+    apply_rules(after, RULES, tally)
+    assert any("masked as a whole" in reason for reason in tally.declined["Attention"])
+    before, after = parse(text(CLEARED), 23), parse(text(CLEARED), 23)
+    apply_rules(after, RULES, Tally())
+    feeds = feeds_for(before, {"a": 2, "b": 3, "t": 4})
+    feeds["m"][...], feeds["g"][...] = True, True
+    feeds["m"][0, 0, 0] = [False, False, False, True]
+    feeds["g"][0, 0, 0] = [False, True, True, False]  # a whole row, the first key by both
+    np.testing.assert_allclose(run(after, feeds)[0], run(before, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_of_constants_hides_nothing():
+    body = PRODUCT + "g = ConstantOfShape(z) x1 = Add(g, x) " + FINITE.replace("x, m0", "x1, m0")
+    text = graph("z0 = Shape(m) one = Constant<value_ints=[1]>() z1 = Shape<start=1>(m) "
+                 "z = Concat<axis=0>(one, z1) " + body + END)  # fmt: skip
+    fused(text)
+
+
+def test_another_term_that_is_a_product_stays():
+    body = PRODUCT + "x1 = Add(x0, x) " + FINITE.replace("x, m0", "x1, m0") + END
+    keeps(RULES, graph(body), "not clear which term", opset=23)
+
+
+def test_capped_scores_stay():
+    """Older kernels cap what the mask is added to already, and so hide nothing."""
+    cap = "c0 = Div(x0, d) c1 = Tanh(c0) x = Mul(c1, d) "
+    body = PRODUCT.replace("x = Mul(x0, s) ", cap) + FINITE + END
+    keeps(RULES, graph(body), "caps scores", opset=23)
+
+
 @pytest.mark.parametrize("grouped", [1, 2])
 def test_repeated_heads_are_not_repeated(grouped):
     def repeat(x):

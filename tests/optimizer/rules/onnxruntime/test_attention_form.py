@@ -87,15 +87,21 @@ def test_keys_that_are_an_output_too_keep_their_heads():
     ("old", "new", "reason"),
     [
         ("k4 = Transpose<perm=[0,2,1,3]>(k1)", "k0 = Transpose<perm=[0,2,1,3]>(k1) k4 = Neg(k0)",
-         "not made by"),
+         "not transposed"),
         ("v4 = Transpose<perm=[0,2,1,3]>(v1)", "v0 = Transpose<perm=[0,2,1,3]>(v1) v4 = Neg(v0)",
-         "not made by"),
-        ("q1 = Reshape(q, hq)", "q1 = Reshape(r, hq)", "no split"),
+         "not transposed"),
     ],
 )  # fmt: skip
 def test_what_is_made_otherwise_stays(old, new, reason):
     body = SPLIT.replace(old, new) + "y4 = Attention(q4, k4, v4)" + JOIN
-    keeps(RULES, graph(body, f"{HEAD}, float[a,b,4,8] r"), reason, opset=23)
+    keeps(RULES, graph(body), reason, opset=23)
+
+
+def test_a_norm_of_each_head_is_joined():
+    body = SPLIT.replace("(q1)", "(q2)").replace("q4 =", "q2 = RMSNormalization(q1, w) q4 =")
+    body += "q5 = RotaryEmbedding(q4, c, s) y4 = Attention(q5, k4, v4)" + JOIN
+    found = flat(graph(body, f"{HEAD}, float[8] w, float[a,b,4] c, float[a,b,4] s"))
+    assert found == ["Reshape", "RMSNormalization", "Reshape", "RotaryEmbedding", "Attention"]
 
 
 def test_heads_that_are_read_apart_stay():
@@ -107,7 +113,7 @@ def test_heads_that_are_read_apart_stay():
 def test_heads_transposed_otherwise_stay():
     body = SPLIT.replace("k4 = Transpose<perm=[0,2,1,3]>", "k4 = Transpose<perm=[0,2,3,1]>")
     body += "k5 = Transpose<perm=[0,1,3,2]>(k4) y4 = Attention(q4, k5, v4)" + JOIN
-    keeps(RULES, graph(body), "not made by", opset=23)
+    keeps(RULES, graph(body), "transposed otherwise", opset=23)
 
 
 # Rows that the mask hides ------------------------------------------------------------------------
@@ -144,6 +150,35 @@ def test_in_flat_form_and_behind_a_cache_too():
     out = "float[a,b,24] y, float[a,2,n,8] ok, float[a,2,n,6] ov"
     sizes = ({"a": 2, "b": 3, "p": 4, "n": 7}, {"a": 1, "b": 1, "p": 2, "n": 3})
     assert flat(graph(body, head, out), sizes) == ["Where", "Attention"]
+
+
+FLOAT_SEEN = """f = Greater(m, inf) c = Cast<to=1>(f) n = ReduceSum(c, last)
+  some = Greater(n, zero)
+  bound = Constant<value_float=-1e38>() most = Max(m, bound) {}
+  u = Attention<scale=0.3>(q, k, v, added) y = Where(some, u, zero)"""
+KEPT = "i = IsInf(m) added = Where(i, m, most)"
+
+
+def test_the_kernel_makes_zeros_of_rows_that_an_added_mask_hides():
+    text = graph(FLOAT_SEEN.format(KEPT), FOUR.replace("bool", "float"), OUT)
+    assert flat(text) == ["Max", "IsInf", "Where", "Attention"]
+    before, after = parse(text, 23), parse(text, 23)
+    apply_rules(after, RULES, Tally())
+    feeds = feeds_for(before, {"a": 2, "b": 3, "t": 4})
+    feeds["m"][..., 1, :] = -np.inf  # a whole row
+    feeds["m"][..., 2, 1:] = -np.inf
+    feeds["m"][0, ..., 0, :] = np.finfo(np.float32).min  # equal weights
+    want, got = run(before, feeds)[0], run(after, feeds)[0]
+    assert not want[:, :, 1].any()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mask_of_numbers_hides_no_row():
+    mask = FLOAT_SEEN.format("").replace("v, added", "v, most")
+    chosen = mask.replace("f =", "m = Where(o, few, low) f =")
+    head = FOUR.replace("bool[a,1,b,t] m", "bool[a,1,b,t] o")
+    assert flat(graph(chosen, head, OUT))[-1] == "Attention"
+    keeps(RULES, graph(mask, FOUR.replace("bool", "float"), OUT), "Max does not keep", opset=23)
 
 
 @pytest.mark.parametrize(

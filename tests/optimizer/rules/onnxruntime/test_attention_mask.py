@@ -13,6 +13,7 @@ from torchferry.optimizer.rules.onnxruntime.attention_mask import (
     is_causal,
     is_finite,
     is_number,
+    least,
     made_by,
     sees,
 )
@@ -122,3 +123,18 @@ def test_numbers_and_makers():
     assert made_by(found, "Mul") is None
     assert made_by(None, "Mul") is None
     assert not is_number(None)
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("y = Where(m, zero, low)", np.finfo(np.float32).min),
+        ("t = Where(m, zero, few) u = Add(t, few) y = Unsqueeze(u, k0)", -2e4),
+        ("y = Expand(one, both)", 1),
+        ("y = ConstantOfShape(both)", 0),
+        ("y = Add(x, few)", -np.inf),
+        ("y = Neg(one)", -np.inf),
+    ],
+)
+def test_how_low_a_mask_is(body, wanted):
+    assert least(value(body)) == pytest.approx(wanted)

@@ -76,6 +76,18 @@ def test_other_types_stay():
     keeps(RULES, text, "float32")
 
 
+def test_half_precision():
+    half = HEAD.replace("float[", "float16[")
+    text = half + "{ s = Sigmoid(x) y = Mul(s, x) }"
+    after = half + "{ y = com.microsoft.QuickGelu<alpha=1.0>(x) }"
+    changes(RULES, text, after, tolerance=2e-3)
+    text = BIAS.replace("float[", "float16[") + "{ t = Add(x, c) y = Gelu(t) }"
+    after = BIAS.replace("float[", "float16[") + "{ y = com.microsoft.BiasGelu(x, c) }"
+    changes(RULES, text, after, tolerance=2e-3)
+    text = half + '{ y = Gelu<approximate="tanh">(x) }'
+    changes(RULES, text, half + "{ y = com.microsoft.FastGelu(x) }", tolerance=2e-3)
+
+
 BIAS = "g (float[a,b,6] x, float[6] c) => (float[a,b,6] y) "
 
 

@@ -28,9 +28,22 @@ def test_old_and_new_models_stay(opset):
     assert model.opset_imports[""] == opset
 
 
-def test_an_operator_that_changed_keeps_the_model_as_it_is():
-    text = """g (float[a,4,b] x, float[2] s) => (float[a,4,b] y) {
-        y = GroupNormalization<num_groups=2>(x, s, s) }"""
+GROUPS = """g (float[a,4,b] x, float[2] s) => (float[a,4,b] y) {
+    y = GroupNormalization<num_groups=2>(x, s, s) }"""
+QUANTIZED = """g (float[a] x) => (uint8[a] y) {
+    s = Constant<value_float=0.1>() y = QuantizeLinear(x, s) }"""
+
+
+def test_weights_may_be_quantized():
+    text = """g (int8[a] x) => (float[a] y) {
+        s = Constant<value_float=0.1>() y = DequantizeLinear(x, s) }"""
+    before, after = parse(text), parse(text)
+    assert raise_opset(after) == 1
+    same_numbers(before, after)
+
+
+@pytest.mark.parametrize("text", [GROUPS, QUANTIZED])
+def test_an_operator_that_changed_keeps_the_model_as_it_is(text):
     model = parse(text, 20)
     assert raise_opset(model) == 0
     assert model.opset_imports[""] == 20

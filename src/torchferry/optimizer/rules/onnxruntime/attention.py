@@ -6,7 +6,6 @@ cache itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,7 @@ import onnx_ir as ir
 from torchferry.dims import Size
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import (
-    array,
     attribute,
-    constant,
     number,
     rank,
     same_size,
@@ -25,19 +22,25 @@ from torchferry.optimizer.facts import (
     size,
 )
 from torchferry.optimizer.pattern import Ops, Var
-from torchferry.optimizer.rule import Declined, Rule, require
+from torchferry.optimizer.rule import Rule, require
 from torchferry.optimizer.rules.onnxruntime.attention_mask import (
     is_causal,
     is_finite,
     is_number,
+    least,
     made_by,
     sees,
 )
+from torchferry.optimizer.rules.onnxruntime.attention_scores import (
+    HEADS_FIRST,
+    Scores,
+    is_product,
+    once,
+    read_scores,
+    ungrouped,
+)
 
 __all__ = ["RULES"]
-
-_HIDDEN = -1e30
-"""A score that is replaced by less than this has no weight."""
 
 _LEAST = -1e38
 """What hides a score here: of a row that has the least float32 or -inf everywhere, the kernel
@@ -45,146 +48,6 @@ makes zeros, where a Softmax makes equal weights of the first and NaN of the sec
 
 _WHERE = frozenset({"CPU"})
 """Where it was measured to pay."""
-
-_HEADS_FIRST = [0, 1, 2, 3]
-
-
-@dataclass
-class _Scores:
-    """What scores are made of: scale · query · keyᵀ + bias, or ``hidden`` where a mask is false.
-
-    Attributes:
-        order: how the axes of the key are put into the order (batch, heads, length, width).
-    """
-
-    query: ir.Value
-    key: ir.Value
-    order: list[int]
-    scale: float
-    bias: ir.Value | None = None
-    mask: ir.Value | None = None
-    hidden: ir.Value | None = None
-
-    @property
-    def shared_key(self) -> ir.Value:
-        """The key before its heads were repeated."""
-        return _once(self.key) if self.order == _HEADS_FIRST else self.key
-
-
-def _scaled(value: ir.Value | None) -> tuple[ir.Value, float]:
-    """A value without the constant numbers it is multiplied by, and their product."""
-    factor = 1.0
-    if value is None:
-        raise Declined("there is no value")
-    while (node := made_by(value, "Mul", "Div")) is not None:
-        left, right = node.inputs
-        if node.op_type == "Mul" and is_number(left):
-            left, right = right, left
-        if not is_number(right) or left is None:
-            break
-        by = float(number(right))
-        require(by > 0, "a scale is not positive")
-        factor = factor * by if node.op_type == "Mul" else factor / by
-        value = left
-    return value, factor
-
-
-def _read(scores: ir.Value) -> _Scores:
-    """Take the input of a Softmax apart.
-
-    Raises:
-        Declined: it is made otherwise.
-    """
-    bias = mask = hidden = None
-    if (node := made_by(scores, "Where")) is not None:
-        mask, scores, hidden = node.inputs  # type: ignore[assignment]  # it has three
-        require(is_number(hidden) and float(number(hidden)) < _HIDDEN, "hidden scores count")
-    elif (node := made_by(scores, "Add")) is not None:
-        sides = [value for value in node.inputs if value is not None]
-        products = [value for value in sides if _is_product(value)]
-        require(len(products) == 1, "it is not clear which term is the mask")
-        scores = products[0]
-        bias = sides[1] if sides[0] is scores else sides[0]
-    product, scale = _scaled(scores)
-    left, node = _product(product)
-    query, by_query = _scaled(left)
-    turned, by_key = _scaled(node.inputs[1])
-    turn = made_by(turned, "Transpose")
-    if turn is None or attribute(turn, "perm") not in ([0, 1, 3, 2], [0, 2, 3, 1]):
-        raise Declined("the key is not transposed in its last axes")
-    order = _HEADS_FIRST if attribute(turn, "perm") == [0, 1, 3, 2] else [0, 2, 1, 3]
-    key, by_key_before = _scaled(turn.inputs[0])
-    scale *= by_query * by_key * by_key_before
-    return _Scores(query, key, order, scale, bias, mask, hidden)
-
-
-def _is_product(value: ir.Value | None) -> bool:
-    if value is None or value.shape is None or len(value.shape) != 4:
-        return False
-    product = _scaled(value)[0]
-    try:
-        return bool(_product(product))
-    except Declined:
-        return False
-
-
-def _product(value: ir.Value) -> tuple[ir.Value | None, ir.Node]:
-    """The left side of a product, and the MatMul; the heads of a group may be rows of one matrix.
-
-    Raises:
-        Declined: it is no product.
-    """
-    node = made_by(value, "MatMul")
-    if node is not None:
-        return node.inputs[0], node
-    parted = made_by(value, "Reshape")
-    node = None if parted is None else made_by(parted.inputs[0], "MatMul")
-    if node is None:
-        raise Declined("the scores are no product")
-    return _ungrouped(node.inputs[0], value), node
-
-
-def _ungrouped(rows: ir.Value | None, value: ir.Value) -> ir.Value:
-    """(batch, heads, length, n) of (batch, groups, heads / groups · length, n).
-
-    Args:
-        rows: the second.
-        value: has as many heads and the same length.
-
-    Raises:
-        Declined: that is not so.
-    """
-    node = made_by(rows, "Reshape")
-    if node is None or node.inputs[0] is None:
-        raise Declined("the rows of a group are not made by a Reshape")
-    whole, joined, like = shape(node.inputs[0]), shape(rows), shape(value)
-    require(len(whole) == len(joined) == len(like) == 4, "there are not four axes")
-    kept = (whole[0], whole[3]) == (joined[0], joined[3]) and whole[:3] == like[:3]
-    require(kept, "more than heads and rows are joined")
-    heads, groups = whole[1], joined[1]
-    known = isinstance(heads, int) and isinstance(groups, int) and groups > 0
-    require(known and heads % groups == 0, "the heads are not in groups")
-    return node.inputs[0]
-
-
-def _once(value: ir.Value) -> ir.Value:
-    """A key or a value without the repetition of its heads, if they are repeated in order."""
-    reshape = made_by(value, "Reshape")
-    expand = made_by(reshape.inputs[0], "Expand") if reshape else None
-    unsqueeze = made_by(expand.inputs[0], "Unsqueeze") if expand else None
-    if reshape is None or expand is None or unsqueeze is None:
-        return value
-    inner = unsqueeze.inputs[0]
-    if inner is None or inner.shape is None or len(inner.shape) != 4:
-        return value
-    batch, heads, length, width = shape(inner)
-    grown = shape(expand.outputs[0])
-    if len(grown) != 5 or not (isinstance(heads, int) and isinstance(grown[2], int)):
-        return value
-    same = grown == (batch, heads, grown[2], length, width)
-    apart = shape(unsqueeze.outputs[0]) == (batch, heads, 1, length, width)
-    joined = shape(value) == (batch, heads * grown[2], length, width)
-    return inner if same and apart and joined else value
 
 
 def _check_sizes(query: ir.Value, key: tuple[Size, ...], value: tuple[Size, ...]) -> None:
@@ -216,14 +79,14 @@ def _is_guarded(result: ir.Value, mask: ir.Value) -> bool:
     return all(sees(node.inputs[0], mask) and is_finite(node.inputs[2]) for node in put)
 
 
-def _added(b: Block, found: _Scores) -> ir.Value | None:
+def _added(b: Block, found: Scores) -> ir.Value | None:
     """What the kernel adds to the scores, so that it hides what was hidden and nothing more."""
     if found.mask is not None:
         zero = b.constant(0, found.query)
         hidden = max(float(number(found.hidden)), _LEAST) if is_finite(found.hidden) else -np.inf
         added = b.Where(found.mask, zero, b.constant(hidden, found.query))
         added.type, added.shape = zero.type, found.mask.shape
-    elif found.bias is None or (constant(found.bias) is not None and _is_moderate(found.bias)):
+    elif found.bias is None or least(found.bias) >= _LEAST:
         return found.bias
     else:
         added = b.Max(found.bias, _LEAST, like=found.bias)
@@ -232,10 +95,6 @@ def _added(b: Block, found: _Scores) -> ir.Value | None:
             added = b.Where(infinite, found.bias, added, like=found.bias)
     result: ir.Value = added
     return result
-
-
-def _is_moderate(bias: ir.Value) -> bool:
-    return bool((array(bias, most=1 << 24) >= _LEAST).all())
 
 
 def _whole(b: Block, mask: ir.Value, query: ir.Value, length: Size, key: ir.Value) -> ir.Value:
@@ -273,6 +132,39 @@ class KeyTransposed(Rule):
         return b.Transpose(x, perm=[0, 1, 3, 2])
 
 
+class MaskTerms(Rule):
+    """Softmax((scores + bias) + mask)  →  Softmax(scores + (bias + mask)), which layers share"""
+
+    since = 23
+    processors = _WHERE
+
+    def pattern(self, p: Ops, scores: Var, bias: Var, mask: Var) -> Any:
+        total = p.Add(p.Add(scores, bias), mask)
+        return p.Softmax(total, axis=lambda axis: axis in (-1, 3), name="softmax")
+
+    def check(self, scores: ir.Value, bias: ir.Value, mask: ir.Value) -> None:
+        require(scores.dtype == ir.DataType.FLOAT, "half-precise scores may round otherwise")
+        require(is_product(scores) and not is_product(bias), "the scores are no product")
+        for value in (bias, mask):
+            _check_mask(value, scores)
+
+    def rewrite(
+        self, b: Block, scores: ir.Value, bias: ir.Value, mask: ir.Value, softmax: ir.Node
+    ) -> Any:
+        added = _bounded(b, mask) if least(bias) >= _LEAST / 2 else mask
+        return b.again(softmax, [b.Add(scores, b.Add(bias, added))])
+
+
+def _bounded(b: Block, mask: ir.Value) -> ir.Value:
+    """A chosen 0 or the least float32, not so low that a sum with it must be bounded anew."""
+    node = made_by(mask, "Where")
+    if node is None or not (is_finite(mask) and all(map(is_number, node.inputs[1:]))):
+        return mask
+    numbers = [b.constant(max(float(number(v)), _LEAST / 2), mask) for v in node.inputs[1:]]
+    found: ir.Value = b.Where(node.inputs[0], *numbers, like=mask)
+    return found
+
+
 class Attention(Rule):
     """Softmax(scale * query keyᵀ + mask) value  →  Attention(query, key, value, mask)
 
@@ -292,10 +184,10 @@ class Attention(Rule):
     def check(
         self, scores: ir.Value, value: ir.Value, cleared: ir.Node | None, product: ir.Node
     ) -> None:
-        found = _read(scores)
+        found = read_scores(scores)
         key = found.shared_key
         require(rank(key) == 4, "there are not four axes")
-        _check_sizes(found.query, _in_order(shape(key), found.order), shape(_once(value)))
+        _check_sizes(found.query, _in_order(shape(key), found.order), shape(once(value)))
         mask = found.mask if found.mask is not None else found.bias
         if mask is not None and not self._is_causal(found):
             _check_mask(mask, found.query)
@@ -306,20 +198,20 @@ class Attention(Rule):
             require(kept, "a row may be masked as a whole, and be NaN")
 
     def rewrite(self, b: Block, scores: ir.Value, value: ir.Value) -> Any:
-        found = _read(scores)
+        found = read_scores(scores)
         query, key = found.query, found.shared_key
         causal = self._is_causal(found)
         mask = None if causal else _added(b, found)
         length = _in_order(shape(key), found.order)[2]
-        if found.order != _HEADS_FIRST:
+        if found.order != HEADS_FIRST:
             key = b.Transpose(key, perm=found.order)
         if mask is not None:
             mask = _whole(b, mask, query, length, key)
         return b.Attention(
-            query, key, _once(value), mask, scale=found.scale, is_causal=1 if causal else None
+            query, key, once(value), mask, scale=found.scale, is_causal=1 if causal else None
         )
 
-    def _is_causal(self, found: _Scores) -> bool:
+    def _is_causal(self, found: Scores) -> bool:
         length = _in_order(shape(found.shared_key), found.order)[2]
         return is_causal(found.bias, size(found.query, 2), length)
 
@@ -344,7 +236,7 @@ class AttentionGrouped(Attention):
         self, scores: ir.Value, value: ir.Value, cleared: ir.Node | None, product: ir.Node,
         rows: ir.Node | None = None,
     ) -> None:  # fmt: skip
-        _ungrouped(None if rows is None else rows.outputs[0], product.outputs[0])
+        ungrouped(None if rows is None else rows.outputs[0], product.outputs[0])
         super().check(scores, value, cleared, product)
 
 
@@ -381,4 +273,6 @@ class AttentionCache(Rule):
         return b.op("Attention", q, k, v, mask, past_k, past_v, outputs=3, scale=scale)
 
 
-RULES: tuple[Rule, ...] = (KeyTransposed(), Attention(), AttentionGrouped(), AttentionCache())
+RULES: tuple[Rule, ...] = (
+    KeyTransposed(), MaskTerms(), Attention(), AttentionGrouped(), AttentionCache(),
+)  # fmt: skip

@@ -15,7 +15,7 @@ from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import attribute, rank, shape, size
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Declined, Rule, require
-from torchferry.optimizer.rules.onnxruntime.attention_mask import hides, made_by, sees
+from torchferry.optimizer.rules.onnxruntime.attention_mask import hides, is_finite, made_by, sees
 
 __all__ = ["RULES"]
 
@@ -25,21 +25,37 @@ _CPU = frozenset({"CPU"})
 _HEADS_LAST = [0, 2, 1, 3]
 
 
-def _whole(value: ir.Value | None) -> ir.Value:
-    """What is split into heads, (batch, length, heads · width), of (batch, heads, length, width).
+def _apart(value: ir.Value | None) -> ir.Value:
+    """What is transposed, (batch, length, heads, width), into (batch, heads, length, width).
 
     Raises:
-        Declined: the value is not made by such a split.
+        Declined: the value is not made so, or how many heads there are is not known.
     """
     transpose = made_by(value, "Transpose")
-    reshape = made_by(transpose.inputs[0], "Reshape") if transpose is not None else None
-    found = reshape.inputs[0] if reshape is not None else None
-    if transpose is None or reshape is None or found is None:
-        raise Declined("the heads are not made by Reshape and Transpose")
+    found = transpose.inputs[0] if transpose is not None else None
+    if transpose is None or found is None:
+        raise Declined("the heads are not transposed")
     require(attribute(transpose, "perm") == _HEADS_LAST, "the heads are transposed otherwise")
-    batch, length, heads, width = _four(reshape.outputs[0])
-    known = isinstance(heads, int) and isinstance(width, int)
-    require(known and shape(found) == (batch, length, heads * width), "it is no split into heads")
+    heads, width = _four(found)[2:]
+    require(isinstance(heads, int) and isinstance(width, int), "the heads are not known")
+    return found
+
+
+def _whole(b: Block, value: ir.Value | None) -> ir.Value:
+    """(batch, length, heads · width), what was split into heads if they are as they were."""
+    apart = _apart(value)
+    batch, length, heads, width = _four(apart)
+    reshape = made_by(apart, "Reshape")
+    before = reshape.inputs[0] if reshape is not None else None
+    joined = int(str(heads)) * int(str(width))
+    if (
+        before is not None
+        and before.shape is not None
+        and shape(before) == (batch, length, joined)
+    ):
+        return before
+    found: ir.Value = b.Reshape(apart, [0, 0, joined])
+    found.type, found.shape = apart.type, ir.Shape([*list(apart.shape or ())[:2], joined])
     return found
 
 
@@ -51,7 +67,7 @@ def _four(value: ir.Value | None) -> tuple[Size, Size, Size, Size]:
 
 
 def _heads(value: ir.Value) -> int:
-    """How many heads a value with four axes has; `_whole` has looked that it is a number."""
+    """How many heads a value with four axes has; `_apart` has looked that it is a number."""
     return int(str(size(value, 1)))
 
 
@@ -62,7 +78,10 @@ def _split(b: Block, value: ir.Value, heads: int, width: int) -> ir.Value:
 
 
 class RotaryFlat(Rule):
-    """RotaryEmbedding(Transpose(Reshape(x)))  →  Transpose(Reshape(RotaryEmbedding(x)))"""
+    """RotaryEmbedding(Transpose(Reshape(x)))  →  Transpose(Reshape(RotaryEmbedding(x)))
+
+    What is transposed may be something else, such as a norm of each head; it is joined then.
+    """
 
     since = 23
     processors = _CPU
@@ -71,10 +90,10 @@ class RotaryFlat(Rule):
         return p.RotaryEmbedding(heads, p.rest("caches"), name="node")
 
     def check(self, heads: ir.Value) -> None:
-        require(0 not in shape(_whole(heads)), "it is empty")
+        require(0 not in shape(_apart(heads)), "it is empty")
 
     def rewrite(self, b: Block, heads: ir.Value, caches: Any, node: ir.Node) -> Any:
-        flat, count = _whole(heads), _heads(heads)
+        flat, count = _whole(b, heads), _heads(heads)
         turned = b.again(node, [flat, *caches], num_heads=count)
         turned.type, turned.shape = flat.type, flat.shape
         return _split(b, turned, count, int(str(size(heads, 3))))
@@ -96,7 +115,7 @@ class AttentionFlat(Rule):
 
     def check(self, q: ir.Value, k: ir.Value, v: ir.Value, node: ir.Node) -> None:
         for value in (q, k, v):
-            _whole(value)
+            _apart(value)
         result = node.outputs[0]
         alone = len(result.uses()) == 1 and not result.is_graph_output()
         require(alone, "the heads are used apart too")
@@ -106,7 +125,7 @@ class AttentionFlat(Rule):
         joined: ir.Node,
     ) -> Any:  # fmt: skip
         heads, width = _heads(q), int(str(size(v, 3)))
-        inputs = [*map(_whole, (q, k, v)), *others]
+        inputs = [*(_whole(b, value) for value in (q, k, v)), *others]
         made = b.again(node, inputs, q_num_heads=heads, kv_num_heads=_heads(k))
         result, *caches = [made] if isinstance(made, ir.Value) else made
         for value, old in zip(caches, node.outputs[1:], strict=True):
@@ -118,9 +137,10 @@ class AttentionFlat(Rule):
 
 
 class SeenRows(Rule):
-    """Where(a row of the mask is seen, Attention(…, Where(mask, 0, -inf)), 0)  →  the Attention
+    """Where(a row of the mask is seen, Attention(…, mask), 0)  →  the Attention
 
-    Of a row that is hidden as a whole the kernel makes zeros itself.
+    Of a row that is hidden as a whole, by -inf, the kernel makes zeros itself. The mask is true
+    where a score counts, or is added and keeps its -inf.
     """
 
     since = 23
@@ -128,12 +148,19 @@ class SeenRows(Rule):
     keeps_interior = True
 
     def pattern(self, p: Ops, seen: Var, q: Var, k: Var, v: Var, mask: Var) -> Any:
-        added = p.Where(mask, p.constant(0), p.constant(hides))
+        chosen = p.Where(mask, p.constant(0), p.constant(hides))
+        bounded = p.Max(mask, p.constant(), name="bounded")
+        added = p.any_of(chosen, p.Where(p.IsInf(mask), mask, bounded), bounded)
         attention = p.Attention(q, k, v, added, p.rest("past"), name="attention")
         return p.Where(seen, attention, p.constant(0, "zero"), name="node")
 
-    def check(self, seen: ir.Value, mask: ir.Value, zero: ir.Value, attention: ir.Node) -> None:
+    def check(
+        self, seen: ir.Value, mask: ir.Value, zero: ir.Value, attention: ir.Node,
+        bounded: ir.Node | None,
+    ) -> None:  # fmt: skip
         require(sees(seen, mask), "it is not asked whether the mask hides a row")
+        if bounded is not None and bounded.outputs[0] is attention.inputs[3]:
+            require(is_finite(mask), "the mask may hide by -inf, which Max does not keep")
         sizes, result = shape(seen), shape(attention.outputs[0])
         require(len(sizes) <= len(result), "the result has more axes")
         pairs = zip(sizes[::-1], result[::-1], strict=False)

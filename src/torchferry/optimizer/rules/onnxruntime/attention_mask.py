@@ -11,13 +11,17 @@ from torchferry.dims import Size
 from torchferry.optimizer.facts import array, attribute, constant, ints, number
 from torchferry.optimizer.sizes import contents
 
-__all__ = ["hides", "is_causal", "is_finite", "is_number", "made_by", "sees"]
+__all__ = ["hides", "is_causal", "is_finite", "is_number", "least", "made_by", "sees"]
 
 _FINITE = {
     "Where": (1, 2), "Add": (0, 1), "Cast": (0,), "Expand": (0,), "Gather": (0,), "Slice": (0,),
     "Reshape": (0,), "Transpose": (0,), "Unsqueeze": (0,), "Squeeze": (0,), "Identity": (0,),
+    "ConstantOfShape": (),
 }  # fmt: skip
 """Operators of finite values that give finite ones, and which inputs those values are."""
+
+_LEAST = float(np.finfo(np.float32).min) * (1 + 1e-8)
+"""What is rounded to the least float32 is no less than this."""
 
 _MOST = 1 << 24  # elements of a mask that is looked at
 
@@ -42,7 +46,28 @@ def is_finite(value: ir.Value | None) -> bool:
     node = None if value is None else value.producer()
     if node is None or node.domain or node.op_type not in _FINITE:
         return False
+    if node.op_type == "ConstantOfShape":
+        fill = attribute(node, "value")
+        return fill is None or bool(np.isfinite(fill.numpy()).all())
+    if node.op_type == "Add" and least(value) < _LEAST:
+        return False  # what two masks hide may be -inf
     return all(is_finite(node.inputs[i]) for i in _FINITE[node.op_type])
+
+
+def least(value: ir.Value | None) -> float:
+    """A number that no element of a value is below, as far as constants tell; else -inf."""
+    tensor = constant(value)
+    if tensor is not None:
+        content = array(value, most=_MOST)
+        return float(content.min()) if content.size else np.inf
+    node = None if value is None else value.producer()
+    if node is None or node.domain or node.op_type not in _FINITE:
+        return -np.inf
+    if node.op_type == "ConstantOfShape":
+        fill = attribute(node, "value")
+        return 0.0 if fill is None else float(fill.numpy().item())
+    bounds = [least(node.inputs[index]) for index in _FINITE[node.op_type]]
+    return sum(bounds) if node.op_type == "Add" else min(bounds)
 
 
 def sees(condition: ir.Value | None, mask: ir.Value) -> bool:

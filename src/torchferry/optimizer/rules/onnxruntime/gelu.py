@@ -19,8 +19,12 @@ _OWN_OPSET = 20
 """From here on ONNX has Gelu."""
 
 
+_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+"""What the kernels take; of half-precise numbers they round once, and not after every step."""
+
+
 def _float(x: ir.Value) -> None:
-    require(x.dtype == ir.DataType.FLOAT, "x is not float32")
+    require(x.dtype in _TYPES, "x is neither float32 nor float16")
 
 
 def _halved(p: Ops, x: Any, one_and: Any) -> Any:
