@@ -131,6 +131,7 @@ def draw(rows: list[Row], folder: Path) -> None:
     bars = axes.barh(names[::-1], values[::-1], color="#0072b2")
     axes.bar_label(bars, fmt="%.2f", padding=3)
     axes.axvline(1, color="#555555", linewidth=1)
+    axes.margins(x=0.1)  # room for the labels
     path = folder / "compile_llama.svg"
     figure.savefig(path)
     print(f"the chart is in {path}")

@@ -192,6 +192,23 @@ def test_an_argument_that_is_written_to() -> None:
     assert len(sessions) == 1
 
 
+def test_results_that_share_memory_still_do() -> None:
+    def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        return y.view(-1), y, y.t(), y[1:, ::2]
+
+    run, sessions = compiled(views, dynamic=True)
+    for rows in (3, 5, 1):
+        x = torch.randn(rows, 4)
+        found, expected = run(x), views(x)
+        for kind in (found, expected):
+            kind[1].mul_(3)
+        for a, b in zip(found, expected, strict=True):
+            equal(a, b)
+            assert a.stride() == b.stride()
+    assert all(len(session["output_names"]) == 1 for session in sessions)
+
+
 def test_a_tiny_llama_with_its_cache() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
@@ -341,11 +358,15 @@ def test_options_may_be_a_dictionary() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"options": {"pattern": "x"}}, {"options": {"patterns": "x"}}, {"target_opset": 3}],
-)
+    [
+        {"options": {"pattern": "x"}}, {"options": {"patterns": "x"}}, {"target_opset": 3},
+        {"target_opset": "x"}, {"storage": 3}, {"providers": "CPUExecutionProvider"},
+        {"options": {"dump_prefix": 3}}, {"options": {"cache": "no"}}, {"mode": "max-autotune"},
+    ],
+)  # fmt: skip
 def test_wrong_settings_are_told(settings: dict[str, Any]) -> None:
     module = torch.fx.symbolic_trace(nn.ReLU())
-    with pytest.raises(UsageError, match=r"unknown|cannot write"):
+    with pytest.raises(UsageError, match=r"unknown|cannot write|must be|inductor's"):
         onnx_custom_backend(module, [torch.ones(1)], **settings)
 
 

@@ -110,6 +110,15 @@ def test_training_and_varying_sizes_are_compiled_anew(folder: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_number_that_the_graph_has_as_a_constant_is_no_other(caplog: Any) -> None:
+    def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor
+
+    run, x = again(scaled), torch.ones(2)
+    for factor in (1, 2.5, 7.25, 7.5):  # from the second float on, dynamo asks for any float
+        torch.testing.assert_close(run(x, factor), x * factor)
+
+
 def test_layers_that_share_a_graph_each_find_their_entry(caplog: Any) -> None:
     layers = [model() for _ in range(2)]
 

@@ -38,6 +38,18 @@ def test_a_graph_is_called_with_a_list() -> None:
     assert storage["instance"][0]["input_names"] == ["x_1"]
 
 
+def test_a_graph_that_computes_nothing_has_no_session(caplog: Any) -> None:
+    storage: dict[str, Any] = {}
+    module = traced(lambda x, w: (w, x, x.detach(), None), X, W)
+    w, x, detached, none = CompiledGraph(module, (), Settings(20, storage=storage))([X, W])
+    assert w is W
+    assert x is X
+    assert detached.data_ptr() == X.data_ptr()
+    assert none is None
+    assert not storage
+    assert "eager" not in caplog.text
+
+
 def test_sets_of_weights_get_a_session_each() -> None:
     storage: dict[str, Any] = {}
     graph = CompiledGraph(traced(chain, X, W), [1], Settings(20, storage=storage))

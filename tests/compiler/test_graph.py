@@ -8,7 +8,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchferry.compiler.graph import Result, memory_axes, translate
+from torchferry.compiler.graph import Result, is_dense, memory_axes, translate
 from torchferry.errors import ConversionError
 
 
@@ -84,11 +84,19 @@ def test_what_onnx_does_not_have_is_refused() -> None:
         (torch.ones(1, 3).t(), None),
         (torch.ones(3, 1).expand(3, 4), None),
         (torch.ones(4, 4)[::2].t(), None),
-        (torch.ones(0, 3).t(), None),
+        (torch.ones(0, 3).t(), (1, 0)),
+        (torch.ones(3, 0), None),
         (torch.ones(()), None),
     ],
 )
 def test_memory_axes(tensor: torch.Tensor, axes: tuple[int, ...] | None) -> None:
     assert memory_axes(tensor) == axes
     if axes is not None:
-        assert tensor.permute(axes).is_contiguous()
+        turned = tensor.permute(axes)
+        assert turned.stride() == torch.empty(turned.shape).stride()
+
+
+def test_is_dense() -> None:
+    dense = [torch.ones(2, 3).t(), torch.ones(2, 1, 3), torch.ones(0, 3).expand(2, 0, 3)]
+    assert all(map(is_dense, dense))
+    assert not any(map(is_dense, [torch.ones(3).expand(2, 3), torch.ones(4, 4)[:, ::2]]))

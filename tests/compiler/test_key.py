@@ -153,3 +153,18 @@ def test_dynamo_marks_the_weights() -> None:
     torch._dynamo.reset()
     torch.compile(nn.Linear(3, 4), backend=backend)(X)
     assert seen == [[(4, 3), (4,)]]
+
+
+def test_a_number_that_may_become_a_constant_has_no_key() -> None:
+    seen = []
+
+    def backend(module: fx.GraphModule, args: Any) -> Any:
+        seen.append(key(module, *args))
+        return module.forward
+
+    torch._dynamo.reset()
+    run = torch.compile(lambda x, n: x * n, backend=backend)
+    for number in (2, 2.5, 3.5):
+        run(X, number)
+    assert seen[0] is not None
+    assert seen[-1] is None

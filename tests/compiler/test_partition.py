@@ -7,6 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchferry.compiler.partition import obstacles, partition, tell
+from torchferry.compiler.views import separate_views
 
 
 def function(x: torch.Tensor) -> torch.Tensor:
@@ -48,3 +49,14 @@ def test_the_pieces_compute_the_same() -> None:
 
 def test_nothing_is_wrong_with_a_plain_graph() -> None:
     assert obstacles(make_fx(lambda x: x.relu() + 1, tracing_mode="fake")(torch.ones(2))) == {}
+
+
+def test_results_that_are_views_run_in_pytorch_without_a_word(caplog: Any) -> None:
+    module = make_fx(lambda x: (y := x + 1, y[0]), tracing_mode="fake")(torch.ones(2, 3))
+    separate_views(module)
+    (reason,) = {*(refused := obstacles(module)).values()}
+    assert reason == "it makes a result that is a view"
+    assert [str(node.target) for node in refused] == ["aten.select.int"]
+    caplog.set_level(logging.INFO, "torchferry")
+    tell(refused)
+    assert not [r for r in caplog.records if r.name == "torchferry"]

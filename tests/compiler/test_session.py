@@ -24,6 +24,7 @@ def test_tensors_in_and_out(rows: int) -> None:
     x, b = torch.randn(rows, 3), torch.arange(rows) > 1
     y, c, z = session([x, b])
     torch.testing.assert_close((y, c, z), (x.relu(), ~b, x))
+    assert y.stride() == (3, 1)
     assert (session.inputs, session.outputs) == (("x", "b"), ("y", "c", "z"))
     if rows:
         assert z.data_ptr() != x.data_ptr()

@@ -31,6 +31,17 @@ _log = logging.getLogger("torchferry")
 
 _OPSET = 23  # no file has to be read by an older onnxruntime: the graph runs where it is made
 
+_KINDS: dict[str, tuple[Any, str]] = {
+    "target_opset": (int, "a number"),
+    "optimize": (bool, "True or False"),
+    "storage": (MutableMapping, "a dictionary"),
+    "dump_prefix": (str, "a string"),
+    "providers": ((list, tuple), "a list of onnxruntime's execution providers"),
+    "keep_values": (bool, "True or False"),
+    "cache": (bool, "True or False"),
+    "verbose": (int, "a number"),
+}
+
 
 def onnx_custom_backend(
     graph_module: fx.GraphModule,
@@ -45,6 +56,7 @@ def onnx_custom_backend(
     keep_values: bool = False,
     cache: bool = True,
     verbose: int = 0,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph of ``torch.compile`` for onnxruntime.
 
@@ -67,17 +79,27 @@ def onnx_custom_backend(
         cache: keep optimized graphs of fixed sizes on disk, see `read_config`, for processes that
             compile the same; not when a storage or a dump is asked for.
         verbose: 1 logs every graph.
+        mode: what ``torch.compile(..., mode=...)`` gives; there is none but ``"default"``.
 
     Returns:
         A function that is called as the graph is.
 
     Raises:
-        UsageError: an unknown opset, option or set of rewrites.
+        UsageError: an unknown opset, option, mode or set of rewrites, or one of the wrong type.
     """
     own = {"target_opset": target_opset, "optimize": optimize, "storage": storage,
            "dump_prefix": dump_prefix, "providers": providers, "keep_values": keep_values,
            "cache": cache, "verbose": verbose}  # fmt: skip
+    _check_mode(mode)
     return _compile(graph_module, args, _settings(own, options))
+
+
+def _check_mode(mode: str | None) -> None:
+    if mode not in (None, "default"):
+        raise UsageError(
+            f"mode={mode!r} is inductor's: choose the rewrites instead, as in "
+            'options={"patterns": "default+onnxruntime+experimental"}'
+        )
 
 
 def _settings(
@@ -92,6 +114,9 @@ def _settings(
             raise UsageError(f"unknown option {unknown[0]!r}: choose {known}")
         own = own | {name: options[name] for name in options.keys() & own.keys()}
         options = OptimizationOptions(**{k: options[k] for k in options.keys() & rewrites})
+    for name, (kinds, told) in _KINDS.items():
+        if own[name] is not None and not isinstance(own[name], kinds):
+            raise UsageError(f"{name}={own[name]!r} must be {told}")
     opset = own.pop("target_opset")
     optimize = own.pop("optimize")
     patterns = f"default+onnxruntime{'' if opset is None else '-RaiseOpset'}"
@@ -141,19 +166,24 @@ def _compile_now(
 ) -> Callable[..., Any]:
     from torchferry.compiler import aot
     from torchferry.compiler.compiled import CompiledGraph
+    from torchferry.compiler.views import separate_views
+
+    def made(graph: fx.GraphModule, frozen: Sequence[int]) -> CompiledGraph:
+        separate_views(graph)
+        return CompiledGraph(graph, frozen, settings)
 
     if aot.inside_aot():
-        return CompiledGraph(module, (), settings).boxed
+        return made(module, ()).boxed
     plain: list[CompiledGraph] = []
 
     def inference(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        made = CompiledGraph(graph, aot.static_inputs(), settings)
+        compiled = made(graph, aot.static_inputs())
         if aot.is_plain(graph, args):
-            plain.append(made)
-        return made.boxed
+            plain.append(compiled)
+        return compiled.boxed
 
     def training(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return CompiledGraph(graph, (), settings).boxed
+        return made(graph, ()).boxed
 
     try:
         run = aot.trace(module, args, inference=inference, training=training)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchferry.compiler.graph import Translated, translate
+from torchferry.compiler.graph import Translated, source, translate
 from torchferry.compiler.partition import Refused, obstacles, partition, tell
 from torchferry.compiler.program import Program
 from torchferry.compiler.record import Settings, record
@@ -66,6 +66,10 @@ class CompiledGraph:
         refused = obstacles(module)
         if refused:
             self._split(refused)
+        elif all(
+            source(node).op == "placeholder" for node in module.graph.output_node().all_input_nodes
+        ):
+            self._instead = lambda args: module(*args)  # there is nothing to compute
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """The results of the graph, as a list or tuple."""

@@ -20,7 +20,7 @@ from torchferry.converter.translate import register_initializers
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError
 
-__all__ = ["Translated", "memory_axes", "translate"]
+__all__ = ["Translated", "is_dense", "memory_axes", "source", "translate"]
 
 _IR_LEAST = 10
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -86,25 +86,46 @@ def translate(
     return Translated(model, _used(model, [feed for feed, _ in feeds]), results)
 
 
+def source(node: fx.Node) -> fx.Node:
+    """The node whose result another one hands on."""
+    while node.target in _SAME:
+        (viewed,) = node.all_input_nodes
+        node = viewed
+    return node
+
+
 def memory_axes(example: torch.Tensor) -> tuple[int, ...] | None:
     """The axes of a tensor from the slowest in memory to the fastest.
 
     Returns:
         ``None`` when that is their order, or when no order of axes makes the tensor contiguous.
     """
+    shape = _hints(example.shape)
+    order = _order(example)
+    if order is None or shape is None:
+        return None
+    long = [axis for axis in order if shape[axis] != 1]
+    return None if long == sorted(long) else tuple(order)
+
+
+def is_dense(example: torch.Tensor) -> bool:
+    """Whether some order of its axes makes a tensor contiguous; an empty one always is."""
+    return 0 in (_hints(example.shape) or ()) or _order(example) is not None
+
+
+def _order(example: torch.Tensor) -> list[int] | None:
     shape, strides = _hints(example.shape), _hints(example.stride())
-    if shape is None or strides is None or 0 in shape:
+    if shape is None or strides is None:
         return None
     order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
-    long = [axis for axis in order if shape[axis] != 1]
-    if long == sorted(long):
-        return None
     expected = 1
-    for axis in reversed(long):
+    for axis in reversed(order):
+        if shape[axis] < 2:
+            continue
         if strides[axis] != expected:
             return None
         expected *= shape[axis]
-    return tuple(order)
+    return order
 
 
 def _hints(sizes: Sequence[Any]) -> list[int] | None:
@@ -175,7 +196,7 @@ class _Outputs:
     def result(self, node: Any, value: Any, placeholders: Sequence[fx.Node]) -> Result:
         if not isinstance(node, fx.Node):
             return Result(constant=node)
-        node = _source(node)
+        node = source(node)
         if node in self._known:
             return self._known[node]
         example = node.meta.get("val")
@@ -212,13 +233,6 @@ class _Outputs:
             value = copied
         self.values.append(value)
         return len(self.values) - 1
-
-
-def _source(node: fx.Node) -> fx.Node:
-    while node.target in _SAME:
-        (viewed,) = node.all_input_nodes
-        node = viewed
-    return node
 
 
 def _used(model: ir.Model, feeds: list[Feed]) -> tuple[Feed, ...]:

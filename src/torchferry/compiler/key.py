@@ -24,6 +24,7 @@ _PLAIN = (int, float, str, bool, complex, type(None), type(...), torch.dtype, to
 _MODULES = ("torch", "_operator", "operator", "math", "builtins")
 _NAMESPACES = ("aten", "prim", "prims")
 _KINDS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ROOMS = ("compiler", "converter", "dims", "graph", "optimizer")
 _MOST = 2**32  # bytes of weights; reading more takes longer than compiling
 
@@ -108,6 +109,8 @@ def _described(args: Sequence[Any]) -> Iterator[str]:
 
 def _lines(module: fx.GraphModule) -> Iterator[str]:
     for node in module.graph.nodes:
+        if isinstance(node.meta.get("example_value"), _SYMBOLIC):
+            raise _Strange  # AOTAutograd may take its value for a constant
         yield f"{node.op} {node.name} {_target(node)} {_text(node.args)} {_text(node.kwargs)}"
         if node.op == "get_attr":
             yield from _attribute(module, str(node.target))

@@ -14,6 +14,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from torchferry.compiler.aot import is_known
+from torchferry.compiler.views import is_separate
 from torchferry.converter.randomness import is_random
 
 __all__ = ["Refused", "obstacles", "partition", "tell"]
@@ -22,6 +23,8 @@ _log = logging.getLogger("torchferry")
 
 Refused = dict[fx.Node, str]
 _RANDOM = "it draws PyTorch's random numbers"
+_VIEW = "it makes a result that is a view"
+_LEVELS = {_RANDOM: logging.INFO, _VIEW: logging.DEBUG}
 
 
 def obstacles(module: fx.GraphModule) -> Refused:
@@ -39,7 +42,7 @@ def tell(refused: Mapping[fx.Node, str]) -> None:
     for reason in dict.fromkeys(refused.values()):
         names = Counter(str(node.target) for node, why in refused.items() if why == reason)
         text = ", ".join(f"{name} ({count}x)" for name, count in names.items())
-        level = logging.INFO if reason == _RANDOM else logging.WARNING
+        level = _LEVELS.get(reason, logging.WARNING)
         _log.log(level, "%s runs in eager: %s", text, reason)
 
 
@@ -76,6 +79,8 @@ def _reason(node: fx.Node, module: fx.GraphModule) -> str:
         return "it is a module"
     if node.op != "call_function":
         return ""
+    if is_separate(node):
+        return _VIEW
     if is_random(node):
         return _RANDOM
     if not is_known(node.target):

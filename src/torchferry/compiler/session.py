@@ -87,6 +87,8 @@ class TensorSession:
             ) from error
         self.inputs = tuple(value.name for value in self.session.get_inputs())
         self.outputs = tuple(value.name for value in self.session.get_outputs())
+        sizes = [size for value in self.session.get_outputs() for size in value.shape or ["?"]]
+        self._may_be_empty = not all(isinstance(size, int) and size for size in sizes)
         self._run = self.session._sess.run_with_ort_values
         self._device = device
         self._names = list(self.outputs)
@@ -115,6 +117,8 @@ class TensorSession:
         except _ERRORS as error:
             raise RunError(f"onnxruntime failed: {_short(error)}") from error
         tensors_out: list[torch.Tensor] = found.to_dlpacks(_from_dlpack)
+        if self._may_be_empty:  # such tensors come with strides of 0
+            return [t if t.numel() else t.new_empty(t.shape) for t in tensors_out]
         return tensors_out
 
     def _run_on_device(self, feeds: dict[str, Any], names: list[str], options: Any) -> Any:
