@@ -60,6 +60,7 @@ CASES = [
         [(ints(2, 3, 4, dtype=torch.int32), ints(2, 4, 5, dtype=torch.int32))],
     ),
     (aten.mv.default, torch.mv, [(r(2, 3), r(3)), (r(1, 3), r(3))]),
+    (aten.matmul.default, lambda m, v: m.mT @ v, [(r(3, 2), r(3)), (r(3, 1), r(3))]),
     (aten.dot.default, torch.dot, [(r(3), r(3)), (r(1), r(1))]),
     (aten.vdot.default, torch.vdot, [(r(3), r(3))]),
     (aten.inner.default, torch.inner, [(r(2, 3), r(4, 5, 3)), (r(1, 3), r(2, 5, 3))]),

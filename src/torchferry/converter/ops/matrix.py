@@ -26,6 +26,9 @@ _GEMM = {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16}
 
 def product(b: Block, x: ir.Value, y: ir.Value) -> ir.Value:
     """``x @ y`` as NumPy broadcasts it, for any dtype that PyTorch multiplies."""
+    if len(y.shape or ()) == 1 and len(x.shape or ()) > 1:
+        # onnxruntime 1.32 folds a Transpose of x into a product with a vector wrongly.
+        return b.Squeeze(product(b, x, b.Unsqueeze(y, [1])), [-1])
     if x.dtype in _NARROW:
         wide = ir.DataType.INT32
         return b.cast(b.MatMul(b.cast(x, wide), b.cast(y, wide)), x)
