@@ -311,6 +311,18 @@ def test_a_length_that_does_not_fit_the_shape_is_refused(path: Path) -> None:
         io.load(path)
 
 
+def test_a_sparse_weight_is_refused_by_name(path: Path) -> None:
+    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in "xy")
+    values = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [2.0])
+    places = onnx.helper.make_tensor("places", onnx.TensorProto.INT64, [1], [3])
+    graph = onnx.helper.make_graph([node], "g", [x], [y])
+    graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [4]))
+    onnx.save(onnx.helper.make_model(graph), path)
+    with pytest.raises(UsageError, match=r"reads w, which nothing makes.*sparse"):
+        io.load(path)
+
+
 def test_saving_and_loading_need_no_torch(path: Path) -> None:
     code = """
 import sys

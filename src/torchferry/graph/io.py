@@ -88,7 +88,7 @@ def load(path: Path) -> ir.Model:
 
     Raises:
         UsageError: there is no such file, it is no ONNX model, or a file of weights is missing or
-            too short.
+            too short; or a node reads what nothing makes.
     """
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
@@ -104,7 +104,22 @@ def load(path: Path) -> ir.Model:
         if isinstance(tensor, ir.ExternalTensor):
             _check_external(path, value, tensor)
             value.const_value = linked_tensor(tensor)
+    _check_made(path, model)
     return model
+
+
+def _check_made(path: Path, model: ir.Model) -> None:
+    """Refuse a value that nothing makes; onnx_ir reads no sparse initializers."""
+    for graph in model.graphs():
+        for node in graph:
+            for value in node.inputs:
+                if value is None or value.producer() or value.is_graph_input():
+                    continue
+                if not value.is_initializer():
+                    raise UsageError(
+                        f"{path}: node {node.name} reads {value.name}, which nothing makes. If it "
+                        "is a sparse initializer, write it as a dense one"
+                    )
 
 
 def _check_external(path: Path, value: ir.Value, tensor: ir.ExternalTensor) -> None:
