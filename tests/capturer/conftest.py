@@ -33,7 +33,7 @@ def captured() -> Callable[..., Captured]:
                 else:
                     model(*clone(one))
         found = capture(model, seen, **options)
-        checks = compare_calls(found.program, seen)
+        checks = compare_calls(found.program, seen, found.joined)
         assert len(checks) == len(sets)
         told = [f"{one.sizes}: {one.error or one.difference}" for one in checks if not one.ok]
         assert not found.fixed, [str(one) for one in found.fixed]

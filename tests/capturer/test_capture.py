@@ -1,3 +1,4 @@
+import inspect
 import logging
 import sys
 from collections import OrderedDict, namedtuple
@@ -149,7 +150,8 @@ def test_a_decoder_with_its_cache_is_dynamic_everywhere():
     )
     found = captured(model, ((), first), ((), second))
     assert found.fixed == ()
-    third["cache"] = third.pop("past_key_values")
+    if "cache" in inspect.signature(model.forward).parameters:
+        third["cache"] = third.pop("past_key_values")
     assert agree(found.program, model, (), third)
 
 

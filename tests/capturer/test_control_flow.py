@@ -25,6 +25,7 @@ def rewrite(body):
         ("if x: raise ValueError\nreturn y", "check"),
         ("assert x\nreturn y", "check"),
         ("if not x: y = 1\nreturn y", "invert"),
+        ("return x if y > 0 else -x", "choose"),
         ("h = y\nfor t in range(y):\n    h = h + x[t]\nreturn h", "scan_over"),
     ],
 )
@@ -48,6 +49,8 @@ def test_constructs_become_calls(body, call):
         ("if x: return 1\nreturn 2, 3", "its sides return unlike values"),
         ("h = y\nfor t in range(y):\n    h = h + x[t] * t\nreturn h", "t does more than pick"),
         ("for t in range(y):\n    z = x[t]\nreturn y", "it carries nothing along"),
+        ("\nreturn x if (z := y) else -z", "it assigns within an expression"),
+        ("\nreturn super().f(x) if y else x", "it calls super()"),
     ],
 )
 def test_what_is_refused_stays_as_it_was(body, reason):

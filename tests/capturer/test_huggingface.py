@@ -1,7 +1,11 @@
+import sys
+from importlib.util import find_spec
+
+import pytest
 import torch
 
 from torchferry.capturer import accept_aliases
-from torchferry.capturer.huggingface import borrowed_patches
+from torchferry.capturer.huggingface import borrowed_patches, import_owners
 
 
 class New(torch.nn.Module):
@@ -49,6 +53,12 @@ def test_what_fits_already_is_left():
         assert accept_aliases(model, given) == given
 
 
+has_exporters = pytest.mark.skipif(
+    find_spec("transformers.exporters") is None, reason="older transformers have no exporter"
+)
+
+
+@has_exporters
 def test_the_patches_of_the_installed_transformers_are_used_but_for_two():
     import transformers  # noqa: F401  (nothing is borrowed before it is imported)
 
@@ -61,7 +71,18 @@ def test_the_patches_of_the_installed_transformers_are_used_but_for_two():
     assert all(patch.why for patch in borrowed)
 
 
+@has_exporters
 def test_attention_with_a_known_batch_is_not_touched():
     (patch,) = (p for p in borrowed_patches() if "scaled_dot_product" in p.subject)
     assert patch.acts is not None
     assert not patch.acts(torch.ones(2, 3, 4), None, None)
+
+
+def test_what_a_name_leads_into_is_imported():
+    import_owners([
+        "torch.nn.nowhere.function",
+        "transformers.models.nowhere.modeling_nowhere.Model.forward",
+        "transformers.models.biogpt.modeling_biogpt.BioGptModel.forward",
+    ])  # fmt: skip
+    assert "transformers.models.biogpt.modeling_biogpt" in sys.modules
+    assert "transformers.models.nowhere" not in sys.modules

@@ -42,6 +42,13 @@ class Halves(torch.nn.Module):
         return x, n
 
 
+class Signs(torch.nn.Module):
+    def forward(self, x, y=None):
+        y = x if y is None else y
+        sign = 1 if x.shape[-1] > 100 else -1
+        return x * sign if x.sum() > 0 else (y + 1 if x.sum() > -1 else y - 1)
+
+
 class Steps(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -72,6 +79,7 @@ SETS = {
     Chooses: [(torch.full((n, 3), v),) for n, v in ((2, 1.0), (4, -1.0), (3, -0.01))],
     Returns: [(torch.ones(2), torch.rand(2)), (-torch.ones(4), torch.rand(4))],
     Halves: [(torch.rand(2),), (torch.rand(9) * 50,), (torch.zeros(3),)],
+    Signs: [(torch.full((n, 3), v),) for n, v in ((2, 1.0), (4, -1.0), (3, -0.01))],
     Steps: [(torch.randn(b, t, 3), torch.rand(t)) for b, t in ((2, 4), (3, 7), (1, 1))],
 }
 

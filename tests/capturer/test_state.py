@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchferry.capturer.state import Change, watch_state
+from torchferry.capturer.state import Change, watch_state, written_buffers
 
 
 class Counts(torch.nn.Module):
@@ -95,3 +95,10 @@ def test_a_change_is_told_with_what_to_do():
     text = str(Change("encoder.n", "0", "1"))
     assert "self.encoder.n from 0 to 1" in text
     assert "register it as a buffer" in text
+
+
+def test_buffers_that_a_program_writes_to():
+    program = torch.export.export(Buffers(), (X,))
+    assert written_buffers(program) == {"seen"}
+    # A write to what is no buffer is none.
+    assert written_buffers(torch.export.export(torch.nn.ReLU(inplace=True), (X,))) == set()

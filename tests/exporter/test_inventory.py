@@ -20,5 +20,9 @@ def test_the_rows_say_what_is_asked():
     assert ops["aten.add.Tensor"]["by"] == "ours"
     patches = INVENTORIES["patches"]().data["patches"]
     assert all(row["why"] and row["state"] for row in patches)
+    subject = "transformers.modeling_rope_utils.dynamic_rope_update"
+    (rope,) = (row for row in patches if row["subject"] == subject)
+    assert rope["state"] in ("needed", "hit")
+    assert "+    def forward(" in rope["diff"] or "+def forward(" in rope["diff"]
     families = {row["family"] for row in INVENTORIES["zoo"]().data["families"]}
     assert {"llama", "t5", "vit", "lstm"} <= families

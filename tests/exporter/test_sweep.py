@@ -1,6 +1,8 @@
 """Many exports: resumed, reported, on threads and on a Dask cluster."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -92,6 +94,41 @@ def test_a_dask_cluster_does_the_work(monkeypatch, tmp_path):
     ) as cluster:
         rows = sweep(JOBS, tmp_path / "r.jsonl", scheduler=cluster.scheduler_address)
     assert [row.outcome for row in rows] == ["ok", "wrong", "ok"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Dask's, of its own processes
+def test_workers_of_a_cluster_export_models(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    file, names = tmp_path / "r.jsonl", ("zoo:mlp", "zoo:gru", "zoo:nothing")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        jobs = [Job(name) for name in names]
+        rows = sweep(jobs, file, scheduler=cluster.scheduler_address)
+    assert [row.outcome for row in rows] == ["ok", "ok", "refused"]
+    assert all(row.nodes and row.sizes >= 3 and row.cpu_seconds for row in rows[:2])
+    assert "the zoo has no model" in rows[2].reason
+    assert len(file.read_text().splitlines()) == 3
+
+
+def gone(job, timeout, memory):
+    """A job whose worker is gone."""
+    raise KeyError(job.model)
+
+
+def test_a_worker_that_is_gone_is_a_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(sweeping, "run_job", gone)
+
+    @contextmanager
+    def executor(workers, scheduler):
+        with ThreadPoolExecutor(1) as threads:
+            yield threads, (KeyError,)
+
+    monkeypatch.setattr(sweeping, "_executor", executor)
+    (row,) = sweep(JOBS[:1], tmp_path / "r.jsonl")
+    assert (row.job, row.outcome) == (JOBS[0], "crash")
+    assert row.reason.startswith("its worker ended")
 
 
 def test_a_scheduler_that_does_not_answer(tmp_path):

@@ -308,6 +308,39 @@ def test_a_model_that_float64_breaks_is_judged_without_it():
     assert {o.rounding for c in checks for o in c.outputs} == {None}
 
 
+class Router(nn.Module):
+    """Adds 1 where a product in bfloat16 is not below a limit that it almost meets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0], dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x * self.weight >= 0.5, x + 1, x)
+
+
+def routed(exported: Callable[[torch.Tensor], Any]) -> list[Check]:
+    rows = torch.linspace(0.1, 0.9, 9).repeat(2, 1).to(torch.bfloat16)
+    rows[0, 0] = 0.5  # as it happens, the limit
+    sets = [((rows,), {}), ((rows.repeat(2, 1),), {})]
+    model = Router()
+    session: Any = Session(exported, [["y"]])
+    seen = Observation.from_inputs(model, sets)
+    return verify(model, seen, session, tolerance=Tolerance.of(torch.bfloat16))
+
+
+def test_a_choice_that_hangs_on_a_rounding_is_told_from_a_fault():
+    checks = routed(lambda x: torch.where(x * 0.998 > 0.5, x + 1, x))
+    found = [output for c in checks[:2] for output in c.outputs]
+    assert [output.verdict for output in found] == ["ok", "ok"]
+    assert all(output.difference.abs == 1 and output.rounding == 1 for output in found)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x + 1, lambda x: x, lambda x: x.log()])
+def test_a_choice_that_does_not_is_a_fault(wrong):
+    assert all(one.failed for one in routed(wrong)[:2])
+
+
 def test_a_window_that_is_not_full_is_tried_with_as_many_tokens_as_there_were():
     entry = zoo.build("mistral", state="decode-full-window")
     seen = Observation.from_inputs(entry.model, [((), one) for one in entry.input_sets])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +31,18 @@ def test_a_row_that_does_not_fit_transformers_is_refused() -> None:
         make_config(replace(row, kind="llama9"))
     with pytest.raises(UsageError, match=r"zoo:llama/fill-mask: transformers .* has no class"):
         model_class(row, "fill-mask", make_config(row))
+
+
+def test_sizes_that_another_version_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = FAMILIES["llama"]
+    assert isinstance(row, Family)
+
+    def refuse(self: Any, hidden_size: int = 1) -> None:
+        raise ValueError("too odd")
+
+    monkeypatch.setattr("transformers.LlamaConfig.__init__", refuse)
+    with pytest.raises(UsageError, match=r"LlamaConfig .* does not take its sizes: too odd"):
+        make_config(replace(row, sizes={}))
 
 
 def test_the_same_generator_gives_the_same_model() -> None:

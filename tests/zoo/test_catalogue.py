@@ -11,6 +11,7 @@ from torchferry.values import flatten
 from torchferry.zoo import catalogue
 from torchferry.zoo.catalogue import build, families, names, rows, variants
 from torchferry.zoo.families import FAMILIES, GROUPS
+from torchferry.zoo.family import Family
 
 
 def sizes(inputs: dict[str, Any]) -> list[tuple[int, ...]]:
@@ -89,6 +90,21 @@ def test_families_and_variants() -> None:
         families("dekoder")
     with pytest.raises(UsageError, match="no model 'lama'; did you mean llama"):
         variants("lama")
+
+
+def test_a_family_that_transformers_is_too_old_for_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(row: Family, task: str) -> Any:
+        if row.name == "llama":
+            raise UsageError("too old")
+        return torch.nn.Linear(2, 2)
+
+    monkeypatch.setattr("torchferry.zoo.catalogue.make_untouched", refuse)
+    told = {row.family: row for row in rows()}
+    assert told["llama"].model_class.startswith("not with transformers ")
+    assert (told["llama"].parameters, told["llama"].tasks[0]) == (0, "text-generation")
+    assert told["bert"].model_class == "Linear"
 
 
 def test_rows_tell_of_every_family() -> None:

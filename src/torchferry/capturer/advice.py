@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["Advice", "advise"]
 
@@ -40,6 +43,14 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
             "a packed sequence depends on the lengths' values",
             "Run the recurrent layer on the padded tensor, and take the last states with "
             "torch.gather at lengths - 1",
+        ),
+    ),
+    (
+        "",
+        r"observer_enabled",
+        Advice(
+            "a FakeQuantize still observes, and changes its scale in every call",
+            "Call model.apply(torch.ao.quantization.disable_observer) before the export",
         ),
     ),
     (
@@ -112,6 +123,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         ),
     ),
 )
+_SETTINGS = str(Path("torch", "ao", "quantization"))
 _OTHER = Advice("it failed", "Change that line, or give inputs that do not reach it")
 
 
@@ -126,8 +138,15 @@ def advise(line: str | None, error: BaseException | None) -> Advice:
     'a number read out of a tensor decides a size'
     """
     code = line.split(": ", 1)[1] if line and ": " in line else ""
-    text = str(error)
+    text = "\n".join([str(error), *_settings(error)])
     for in_code, in_error, advice in _ROWS:
         if re.search(in_code, code) and re.search(in_error, text):
             return advice
     return _OTHER
+
+
+def _settings(error: BaseException | None) -> Iterator[str]:
+    """Lines of PyTorch's quantization that an exception went through."""
+    for frame in traceback.extract_tb(error.__traceback__) if error else ():
+        if _SETTINGS in frame.filename:
+            yield frame.line or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from torchferry.capturer.joined import joined_leaves
 from torchferry.errors import UsageError
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
@@ -80,12 +82,15 @@ def run_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[st
         )
 
 
-def compare_calls(program: ExportedProgram, seen: Observation) -> tuple[Agreement, ...]:
+def compare_calls(
+    program: ExportedProgram, seen: Observation, joined: Collection[str] = ()
+) -> tuple[Agreement, ...]:
     """Run a program on every call that was seen with its outputs, and compare.
 
     Args:
         program: captured from the observed model.
         seen: its calls.
+        joined: as `torchferry.capturer.Captured` has it.
     """
     found = []
     for call in seen.calls:
@@ -100,7 +105,7 @@ def compare_calls(program: ExportedProgram, seen: Observation) -> tuple[Agreemen
             lines = str(error).strip().splitlines()
             found.append(Agreement(sizes, None, lines[0] if lines else repr(error), False))
             continue
-        difference = max_diff(call.outputs, got)
+        difference = max_diff(_joined(call.outputs, joined), _joined(got, joined))
         coarse = any(
             isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)
             for leaf in pytree.tree_leaves(call.outputs)
@@ -109,3 +114,7 @@ def compare_calls(program: ExportedProgram, seen: Observation) -> tuple[Agreemen
         ok = difference.reason is None and difference.abs <= limit
         found.append(Agreement(sizes, difference, None, ok))
     return tuple(found)
+
+
+def _joined(outputs: Any, fields: Collection[str]) -> Any:
+    return {path_text(p): one for p, one in joined_leaves(outputs, fields)} if fields else outputs

@@ -27,7 +27,7 @@ from torchferry.capturer.registering import register_containers
 from torchferry.capturer.result import Attempt, Captured
 from torchferry.capturer.rewrite import rewritten
 from torchferry.capturer.shapes import export_arguments
-from torchferry.capturer.state import Change, watch_state
+from torchferry.capturer.state import Change, watch_state, written_buffers
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
 from torchferry.dims import Dim
 from torchferry.errors import CaptureError
@@ -77,6 +77,7 @@ class _Outcome:
     hit: tuple[str, ...] = ()
     changed: list[Change] = field(default_factory=list)
     rewritten: str = ""
+    joined: tuple[str, ...] = ()
 
     @property
     def fixes(self) -> bool:
@@ -179,12 +180,12 @@ class _Driver:
             if strategy.patched:
                 self.patched = bool(outcome.hit)
             if unpatched is not None:
-                better = found is not None and len(found.fixed) < len(unpatched.fixed)
+                better = found is not None and _faults(found) < _faults(unpatched)
                 return found if found and better else self._captured_again(unpatched)
             if found is not None:
-                if not found.fixed or strategy is not _FIRST or not self.patch:
+                if not _faults(found) or strategy is not _FIRST or not self.patch:
                     return found
-                unpatched = found  # the patches come next and may keep more dynamic
+                unpatched = found  # the patches come next and may do better
             # LSTM and GRU lose a dynamic length where sizes 0 and 1 are not special, only there.
             elif strategy.text == "non-strict" or strategy.as_seen or strategy.strict:
                 found = self._diagnose(strategy) if outcome.fixes else None
@@ -242,6 +243,7 @@ class _Driver:
             patches=outcome.hit,
             changed=tuple(outcome.changed),
             rewritten=outcome.rewritten,
+            joined=outcome.joined,
         )
 
     def _captured_again(self, found: Captured) -> Captured:
@@ -271,6 +273,11 @@ class _Driver:
         with _silent(), explicit_keywords(self.model, names), torch.no_grad():
             args, kwargs, shapes = export_arguments(self.model, self.seen, TorchDim.DYNAMIC)
             return undecided_lines(self.model, args, kwargs, shapes)
+
+
+def _faults(captured: Captured) -> int:
+    """Dimensions that are constants and buffers that are written to: what patches may avert."""
+    return len(captured.fixed) + len(written_buffers(captured.program))
 
 
 def _try(
@@ -305,7 +312,7 @@ def _try(
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error
-    outcome.hit, outcome.rewritten = patching.hit, str(diff)
+    outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
     return outcome
 
 

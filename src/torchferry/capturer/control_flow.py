@@ -62,6 +62,7 @@ class Rewriter:
             return
         arguments = (node for node in ast.walk(self.function.args) if isinstance(node, ast.arg))
         bound = {argument.arg for argument in arguments}
+        _Conditional(self._conditional).visit(self.function)
         self.function.body = self._block(self.function.body, bound)
         ast.fix_missing_locations(self.function)
 
@@ -114,6 +115,20 @@ class Rewriter:
             f"def _fail_{line}():\n    {ast.unparse(failed)}\n"
             f"{DISPATCH}.check({_test(test)}, _fail_{line})",
         )
+
+    def _conditional(self, node: ast.IfExp) -> ast.expr:
+        """``a if test else b`` as a choice between two functions without arguments."""
+        inside = [*ast.walk(node)]
+        reason = _obstacle([node])
+        if any(isinstance(one, ast.Name) and one.id == "super" for one in inside):
+            reason = reason or "it calls super(), which a function within has not"
+        if reason:
+            self.refused.append((node.lineno, ast.unparse(node), reason))
+            return node
+        sides = (f"lambda: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
+        text = f"{DISPATCH}.choose({_test(node.test)}, {', '.join(sides)})[0]"
+        self.count += 1
+        return ast.copy_location(ast.parse(text, mode="eval").body, node)
 
     def _if(self, statement: ast.If, bound: set[str]) -> list[ast.stmt]:
         reason = _obstacle([*statement.body, *statement.orelse])
@@ -190,6 +205,17 @@ class Rewriter:
         return {name.id for name in _names(self.function, ast.Load) if id(name) not in inside}
 
 
+class _Conditional(ast.NodeTransformer):
+    """Replaces every conditional expression, the inner ones first."""
+
+    def __init__(self, made_of: Callable[[ast.IfExp], ast.expr]) -> None:
+        self.made_of = made_of
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        self.generic_visit(node)
+        return self.made_of(node)
+
+
 class _Checks(ast.NodeTransformer):
     """Replaces every check, in whatever it stands."""
 
@@ -259,7 +285,7 @@ def _read(body: Sequence[ast.stmt]) -> set[str]:
     return found | {name.id for name in changed if isinstance(name, ast.Name)}
 
 
-def _obstacle(body: Sequence[ast.stmt]) -> str:
+def _obstacle(body: Sequence[ast.AST]) -> str:
     """Why a body cannot become a function, or ``""``."""
     for top in body:
         for node in ast.walk(top):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchferry.capturer.patch import Patch
 
-__all__ = ["accept_aliases", "borrowed_patches"]
+__all__ = ["accept_aliases", "borrowed_patches", "import_owners"]
 
 # transformers 5.24 renamed forward's ``past_key_values`` to ``cache``; both stay in use.
 _ALIASES = (("past_key_values", "cache"),)
@@ -57,6 +59,21 @@ def borrowed_patches() -> tuple[Patch, ...]:
     can be exported either.
     """
     return _borrowed() if "transformers" in sys.modules else ()
+
+
+def import_owners(subjects: Iterable[str]) -> None:
+    """Import the modules of transformers that some dotted names lead into, where there are such.
+
+    Args:
+        subjects: names of functions and methods; those of other libraries are left out.
+    """
+    for subject in subjects:
+        parts = subject.split(".")
+        if parts[0] == "transformers" and find_spec("transformers") is not None:
+            for cut in range(len(parts) - 1, 0, -1):
+                with suppress(ModuleNotFoundError):  # the name of a class, or of another version
+                    import_module(".".join(parts[:cut]))
+                    break
 
 
 @cache

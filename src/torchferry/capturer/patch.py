@@ -127,6 +127,8 @@ class Patch:
             go to the original and are no hits.
         probe: says whether upstream fails without it; ``None`` when only a model can tell.
         places: finds what is replaced when that is not one attribute by the name of ``subject``.
+        joins: a field of the outputs that is a list with an entry an item upstream, and here a
+            list of one tensor, the entries one after the other.
     """
 
     subject: str
@@ -140,6 +142,7 @@ class Patch:
     acts: Callable[..., bool] | None = None
     probe: Callable[[], bool] | None = None
     places: Callable[[], Sequence[Place]] | None = None
+    joins: str = ""
 
     @property
     def library(self) -> str:
@@ -165,9 +168,10 @@ class Patch:
             if self.until and installed >= self.until:
                 return f"{self.library} {installed} does not need it since {self.until}"
         if not self.find():
-            return f"{self.subject} is not imported"
+            found = _lookup(self.subject) is not None
+            return "nothing there is calls it" if found else "it is not imported"
         if self.fingerprints and fingerprint(self.upstream()) not in self.fingerprints:
-            return f"the source of {self.subject} is not the one it was written for"
+            return "its source is not the one it was written for"
         return None
 
     def upstream(self) -> Function:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.huggingface import borrowed_patches
+from torchferry.capturer.huggingface import borrowed_patches, import_owners
 from torchferry.capturer.patch import Attribute, Patch, Place
 from torchferry.capturer.patches import PATCHES
 from torchferry.errors import UsageError
@@ -63,6 +63,12 @@ class Patching:
         """Subjects of the patches whose code was really called."""
         return tuple(one.patch.subject for one in self.applied if one.hits)
 
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Fields of the outputs that the patches hit join, see ``Patch.joins``."""
+        fields = (one.patch.joins for one in self.applied if one.hits and one.patch.joins)
+        return tuple(dict.fromkeys(fields))
+
 
 @dataclass(frozen=True)
 class PatchRow:
@@ -74,7 +80,7 @@ class PatchRow:
         link: upstream's issue, pull request or documentation.
         state: ``needed``, ``retired``, ``hit``, or why it does not fit.
         hits: how often it was called in this process.
-        diff: a unified diff of the source; empty where the code is not imported.
+        diff: a unified diff of the source; empty where the patch does not fit.
     """
 
     subject: str
@@ -159,14 +165,22 @@ bypass_export_some_errors = torch_export_patches
 """The older name of `torch_export_patches`."""
 
 
-def patch_rows() -> list[PatchRow]:
-    """Every patch there is, with its state for what is installed and imported."""
+def patch_rows(*, load: bool = False) -> list[PatchRow]:
+    """Every patch there is, with its state for what is installed and imported.
+
+    Args:
+        load: import first what the patches are for, where it is installed.
+    """
+    if load:
+        import_owners([patch.subject for patch in PATCHES])
+        import_owners([patch.subject for patch in borrowed_patches()])
     rows = []
     for patch in (*PATCHES, *borrowed_patches()):
         hits = _HITS.get(patch, 0)
-        state = patch.misfit() or ("needed" if patch.needed() else "retired")
-        state = "hit" if hits else state
-        rows.append(PatchRow(patch.subject, patch.why, patch.link, state, hits, patch.diff()))
+        misfit = patch.misfit()
+        state = "hit" if hits else misfit or ("needed" if patch.needed() else "retired")
+        diff = "" if misfit else patch.diff()  # of code it was not written for there is none
+        rows.append(PatchRow(patch.subject, patch.why, patch.link, state, hits, diff))
     return rows
 
 

@@ -49,6 +49,8 @@ class Captured:
         registered: classes that were registered with PyTorch's pytrees for it, by name.
         changed: attributes of modules that ``forward`` changes; the program keeps the first value.
         rewritten: a unified diff of the methods that were rewritten; ``""`` when none was.
+        joined: fields of the outputs that are a list with an entry an item in the model, and in
+            the program a list of one tensor, the entries one after the other.
     """
 
     program: ExportedProgram
@@ -59,6 +61,7 @@ class Captured:
     registered: tuple[str, ...] = ()
     changed: tuple[Change, ...] = ()
     rewritten: str = ""
+    joined: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -45,10 +45,10 @@ def rewritten(
 ) -> Iterator[Rewriting]:
     """Rewrite ifs, loops and checks in a model's methods, while the block runs.
 
-    ``if``, ``while``, ``for t in range(x.shape[1])`` and ``if ...: raise`` (``assert`` too)
-    become calls that decide when they run: what a tensor decides goes to ``torch.cond``,
-    ``while_loop``, ``scan`` and ``torch._check``; what Python can decide is done as before. Only
-    methods of the model's own classes are rewritten, not those of torch.
+    ``if``, ``a if test else b``, ``while``, ``for t in range(x.shape[1])`` and ``if ...: raise``
+    (``assert`` too) become calls that decide when they run: what a tensor decides goes to
+    ``torch.cond``, ``while_loop``, ``scan`` and ``torch._check``; what Python can decide is done
+    as before. Only methods of the model's own classes are rewritten, not those of torch.
 
     Left alone, and listed in ``refused``: constructs that break, return on one side, or set
     attributes or items; ifs that set a name on one side only; loops that use their counter for

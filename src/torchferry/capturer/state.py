@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Node
 
-__all__ = ["Change", "watch_state"]
+__all__ = ["Change", "watch_state", "written_buffers"]
 
 _CONTAINERS = (list, dict, set, deque)
 
@@ -66,6 +69,19 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
             if _reads_first(type(module), name):
                 full = f"{path}.{name}" if path else name
                 changes.append(Change(full, _shown(value), _shown(now)))
+
+
+def written_buffers(program: ExportedProgram) -> set[str]:
+    """Names of the buffers that operators of a program write to, as ``add_`` does."""
+    buffers = program.graph_signature.inputs_to_buffers
+    found = set()
+    for node in program.graph.nodes:
+        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+            for given, said in zip(node.args, node.target._schema.arguments, strict=False):
+                written = said.alias_info is not None and said.alias_info.is_write
+                if written and isinstance(given, Node) and given.name in buffers:
+                    found.add(buffers[given.name])
+    return found
 
 
 def _state(model: torch.nn.Module) -> dict[tuple[str, str], Any]:

@@ -36,12 +36,11 @@ def deliver(
     exporter: Exporter = "to_onnx",
     weights: Weights = "copy",
     check: bool = True,
+    rewrite: bool = False,
     replace: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Export a model into a folder: ``model.onnx``, ``model.onnx_data`` and ``report.html``.
-
-    It appears whole or not at all; when a check fails, as ``OUT.failed`` beside an earlier one.
+    """Export a model into a folder, which appears whole or not at all; a failed one beside it.
 
     Args:
         model: what `load_source` accepts.
@@ -51,28 +50,28 @@ def deliver(
         opset: see `export`.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
         exporter: see `export`.
-        weights: ``reference`` copies none of a Hugging Face folder: the model refers to its files,
-            which get a second name (a hard link) in ``out``.
-        check: whether to run the model and compare; else the report says it is not verified.
-        replace: whether an earlier export in ``out`` may be replaced.
+        weights: ``reference`` links the files of a Hugging Face folder into ``out``.
+        check: see `export`.
+        rewrite: see `export`.
+        replace: replace an earlier export in ``out``.
         progress: called with the name of each step as it begins.
 
     Raises:
-        UsageError: the model, the inputs or the folder cannot be used, or no link can be made.
-        CaptureError, ConversionError, RunError: see `export`.
+        FerryError: what is given cannot be used, or see `export`.
     """
-    check_options(target, exporter, opset)
+    check_options(target, exporter, opset, rewrite=rewrite)
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)
     if mapped := weights == "reference":
         _check_reference(Path(model), out, dtype, exporter)
     steps = Steps(progress)
     source, seen = _observed(model, inputs, dtype, steps, mapped=mapped, check=check)
+    regions = [Region(f.path, f.address, f.size) for f in source.files]
     with publish(out, replace=replace) as staging:
         program = export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
             title=source.title, steps=steps, file=staging.folder / "model.onnx",
-            regions=[Region(f.path, f.address, f.size) for f in source.files], check=check,
+            regions=regions, check=check, rewrite=rewrite,
         )  # fmt: skip
         return _finished(program.report, staging, out)
 

@@ -64,6 +64,7 @@ def export(
     file: Path | None = None,
     regions: Sequence[Region] = (),
     check: bool = True,
+    rewrite: bool = False,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -79,9 +80,9 @@ def export(
         steps: where the steps are recorded, for a walk that began earlier.
         file: where onnxruntime is to read the model from, ``.onnx``; a temporary file when
             ``None``.
-        regions: files in which weights of the model lie; what is written refers to them, see
-            `torchferry.graph.io.save`.
+        regions: files with weights of the model, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
+        rewrite: see `capture`; the report shows the diff.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -92,8 +93,9 @@ def export(
         ConversionError: a part of the program has no ONNX form.
         RunError: onnxruntime cannot load the model.
     """
-    check_options(target, exporter, opset)
-    plan = _Plan(target, opset, exporter, tolerance, steps or Steps(), tuple(regions), check)
+    check_options(target, exporter, opset, rewrite=rewrite)
+    recorded = steps or Steps()
+    plan = _Plan(target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen), plan, path)
@@ -108,15 +110,18 @@ def _report(found: Findings, title: str, plan: _Plan, path: Path) -> Report:
     return with_weights(report, path) if plan.regions else report
 
 
-def check_options(target: str, exporter: str, opset: int | None) -> None:
+def check_options(target: str, exporter: str, opset: int | None, *, rewrite: bool = False) -> None:
     """Check, before any work is done, what is chosen by name or number.
 
     Raises:
-        UsageError: an unknown target or exporter, or an opset that cannot be written.
+        UsageError: an unknown target or exporter, an opset that cannot be written, or a rewrite
+            for an exporter that captures the model itself.
     """
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+    if rewrite and exporter != "to_onnx":
+        raise UsageError(f"rewrite needs exporter to_onnx: {exporter} captures the model itself")
     check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
 
 
@@ -131,6 +136,7 @@ class _Plan:
     steps: Steps
     regions: tuple[Region, ...]
     check: bool
+    rewrite: bool
 
 
 def _walk(
@@ -167,6 +173,7 @@ def _walk(
                 fixed=captured.sizes,
                 bounds=captured.bounds(seen),
                 conditions=granted,
+                joined=captured.joined,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
     # A program's module says that it trains whatever the model did.
@@ -227,7 +234,7 @@ def _converted(
             attempts = (Attempt("exported before", None),)
             captured = Captured(model, None, attempts, find_fixed(model, seen))
         else:
-            captured = capture(model, seen)
+            captured = capture(model, seen, rewrite=plan.rewrite)
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(

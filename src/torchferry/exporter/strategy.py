@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchferry.capturer import Captured, patch_rows
-from torchferry.report.model import Cell, Section, Source, Table
+from torchferry.report.model import Cell, Facts, Section, Source, Table
 
 __all__ = ["capture_data", "capture_sections"]
 
@@ -29,6 +29,12 @@ def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section
     sections = [Section("Capture", (Table(columns, rows),), brief=brief)]
     if captured.patches:
         sections.append(Section("Patches", (_patches(captured),), brief=brief))
+    if captured.joined:
+        text = (
+            f"The model returns {', '.join(captured.joined)} as a list with a tensor for each "
+            "item; the exported one as a list of one tensor, the items one after the other"
+        )
+        sections.append(Section("Joined outputs", (Facts((("joined", text),)),), brief=brief))
     if captured.rewritten:
         sections.append(Section("Rewritten", (Source("", captured.rewritten),), brief=brief))
     return tuple(sections)
@@ -55,4 +61,5 @@ def capture_data(captured: Captured) -> dict[str, Any]:
             {"name": c.name, "before": c.before, "after": c.after} for c in captured.changed
         ],
         "rewritten": captured.rewritten,
+        "joined": list(captured.joined),
     }

@@ -17,6 +17,8 @@ from torchferry.report.model import Cell, Report, Section, Table, Tone
 
 __all__ = ["expand", "read_rows", "sweep", "sweep_report"]
 
+Lost = tuple[type[Exception], ...]
+
 _TONES: dict[Outcome, Tone] = {"ok": "good", "refused": "warn", "unverified": "warn"}
 _SAID: dict[str, str] = {"to_onnx": "torchferry", "onnx_dynamo": "torch.onnx"}
 
@@ -69,9 +71,12 @@ def sweep(
     """
     known = {row.job: row for row in read_rows(file)}
     open_jobs = [job for job in dict.fromkeys(jobs) if job not in known]
-    with _executor(workers, scheduler) as executor, file.open("a", encoding="utf-8") as stream:
-        futures = [executor.submit(run_job, job, timeout, memory) for job in open_jobs]
-        for row in _finished(futures):
+    with (
+        _executor(workers, scheduler) as (executor, lost),
+        file.open("a", encoding="utf-8") as stream,
+    ):
+        futures = {executor.submit(run_job, job, timeout, memory): job for job in open_jobs}
+        for row in _finished(futures, lost):
             known[row.job] = row
             stream.write(json.dumps(row.to_dict()) + "\n")
             stream.flush()
@@ -80,10 +85,13 @@ def sweep(
     return [known[job] for job in jobs]
 
 
-def _finished(futures: list[Future[Row]]) -> Iterator[Row]:
+def _finished(futures: dict[Future[Row], Job], lost: Lost) -> Iterator[Row]:
     try:
         for future in as_completed(futures):
-            yield future.result()
+            try:
+                yield future.result()
+            except lost as error:
+                yield Row(futures[future], "crash", f"its worker ended: {str(error)[:300]}")
     finally:
         for future in futures:
             future.cancel()
@@ -112,17 +120,18 @@ def read_rows(file: Path) -> Iterator[Row]:
 
 
 @contextmanager
-def _executor(workers: int, scheduler: str | None) -> Iterator[Executor]:
+def _executor(workers: int, scheduler: str | None) -> Iterator[tuple[Executor, Lost]]:
+    """What runs the jobs, and what it raises for one whose worker is gone."""
     if scheduler is None:
         # Threads only wait here: the work is in processes of their own.
         try:
             with ThreadPoolExecutor(workers) as executor:
-                yield executor
+                yield executor, ()
         finally:
             close_hosts()
         return
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
     except ImportError as error:
         raise UsageError(
             "--scheduler needs Dask: pip install 'torchferry[dask]', here and on the workers"
@@ -132,7 +141,7 @@ def _executor(workers: int, scheduler: str | None) -> Iterator[Executor]:
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no Dask scheduler answers at {scheduler}: {error}") from error
     with client:
-        yield client.get_executor(pure=False)
+        yield client.get_executor(pure=False), (KilledWorker,)
 
 
 # The report -----------------------------------------------------------------------------------

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
+from torchferry.capturer.joined import joined_leaves
 from torchferry.capturer.patches.sliding_window import count_by_mask, window_length
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
-from torchferry.exporter.rounding import doubled, rounding_error, to_double
+from torchferry.exporter.rounding import doubled, nudged, rounding_error, settled, to_double
 from torchferry.exporter.sizes import Sizes, lengths_of_caches, other_sizes
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
+from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import flatten, path_text
 from torchferry.values.tolerance import Tolerance
 
@@ -28,6 +31,7 @@ __all__ = ["ROUNDING", "Check", "Compared", "Verdict", "verify"]
 
 Verdict = Literal["ok", "differs", "random"]
 
+_NUDGES = 4  # one shows most choices that hang on a rounding
 ROUNDING = 10
 """How often the tolerance may be reached where PyTorch's own rounding is the reason."""
 
@@ -41,7 +45,8 @@ class Compared:
         difference: between PyTorch and the exported model.
         verdict: ``random`` when PyTorch does not agree with itself, so that nothing can be said.
         rounding: PyTorch's own largest difference from float64, where it is the reason why an
-            output beyond the tolerance is ``ok``: the exported model is as near to float64.
+            output beyond the tolerance is ``ok``: the exported model is as near to float64. Or
+            from itself with weights rounded otherwise, where that moves the same numbers as far.
     """
 
     name: str
@@ -94,6 +99,7 @@ def verify(
     fixed: Mapping[str, int] | None = None,
     bounds: Mapping[str, tuple[int, int | None]] | None = None,
     conditions: Sequence[Condition] = (),
+    joined: Collection[str] = (),
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
 
@@ -106,11 +112,13 @@ def verify(
         fixed: dimensions that the exported model holds constant: no other size is tried.
         bounds: the sizes it was traced for: those next to them are tried too.
         conditions: what it took for granted of the sizes: some that break each are tried too.
+        joined: fields of the outputs that it has in one tensor, as
+            `torchferry.capturer.Captured` says.
 
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
     """
-    runner = _Runner(model, session, tolerance, program)
+    runner = _Runner(model, seen, session, tolerance, program=program, joined=joined)
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
@@ -148,14 +156,19 @@ class _Runner:
     def __init__(
         self,
         model: torch.nn.Module,
+        seen: Observation,
         session: Session,
         tolerance: Tolerance,
+        *,
         program: ExportedProgram | None,
+        joined: Collection[str],
     ) -> None:
         self.model = model
+        self.seen = seen
         self.program = program
         self.session = session
         self.tolerance = tolerance
+        self.joined = joined
         self.random: frozenset[str] | None = None
 
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
@@ -172,7 +185,8 @@ class _Runner:
             return Check(sizes, made, error=_brief(error))
         outputs = tuple(self._compare(expected, got))
         if any(output.verdict == "differs" for output in outputs):
-            outputs = tuple(self._compare(expected, got, self._in_double(inputs)))
+            exact, others = self._in_double(inputs), self._nudged(inputs)
+            outputs = tuple(self._compare(expected, got, exact, others))
         wrong = any(output.verdict == "differs" for output in outputs)
         blame = self._blame(inputs, expected) if wrong else None
         return Check(sizes, made, outputs, None, None, blame, _changed(inputs, given, expected))
@@ -183,6 +197,30 @@ class _Runner:
         if model is None:
             return None
         return _attempt(model, self.model, to_double(inputs), copied=True)[0]
+
+    def _unsteady(self, expected: Any, got: Any, others: list[Any]) -> float | None:
+        """How far PyTorch moves by its own rounding, when it stands still where ``got`` is off."""
+        if not _is_float(expected) or not _is_float(got):
+            return None
+        if not self._allows(max_diff(expected, settled(expected, got, others)), expected):
+            return None
+        return max(max_diff(expected, one).abs for one in others if _is_float(one))
+
+    def _usual_at(self, path: ValuePath) -> float:
+        return self._usual.get(path, 0.0)
+
+    @cached_property
+    def _usual(self) -> dict[ValuePath, float]:
+        """PyTorch's largest distance from float64 in the calls that were seen, by output."""
+        found: dict[ValuePath, float] = {}
+        for call in self.seen.calls:
+            inputs = self.seen.normalized(call)
+            exact = dict(self._flat(self._in_double(inputs)))
+            for path, leaf in self._flat(_attempt(self.model, self.model, inputs)[0]):
+                own = max_diff(exact.get(path), leaf.double()) if _is_float(leaf) else None
+                if own is not None and own.reason is None:
+                    found[path] = max(found.get(path, 0.0), own.abs)
+        return found
 
     def _blame(self, inputs: tuple[Any, Any], expected: Any) -> str | None:
         """Whether the captured program is wrong already."""
@@ -195,12 +233,27 @@ class _Runner:
             return "the captured program is wrong there already, so torch.export is at fault"
         return "the captured program is right there, so the conversion to ONNX is at fault"
 
-    def _compare(self, expected: Any, got: Any, exact: Any = None) -> list[Compared]:
+    def _nudged(self, inputs: tuple[Any, Any]) -> list[dict[ValuePath, Any]]:
+        """PyTorch's outputs with weights rounded otherwise; none but in half precision."""
+        models = (nudged(self.model, seed) for seed in range(_NUDGES))
+        return [
+            dict(self._flat(_attempt(model, self.model, inputs)[0]))
+            for model in models
+            if model is not None
+        ]
+
+    def _compare(
+        self,
+        expected: Any,
+        got: Any,
+        exact: Any = None,
+        others: Sequence[Mapping[ValuePath, Any]] = (),
+    ) -> list[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]
-        left, right = flatten(expected)[0], flatten(got)[0]
+        left, right = self._flat(expected), self._flat(got)
         if [path for path, _ in left] != [path for path, _ in right]:
             return [Compared("structure", max_diff(expected, got), "differs")]
-        doubles = dict(flatten(exact)[0])
+        doubles = dict(self._flat(exact))
         compared = []
         for name, (path, e), (_, g) in zip(names, left, right, strict=True):
             label = name or path_text(path) or "output"
@@ -210,11 +263,14 @@ class _Runner:
             verdict = self._verdict(label, difference, e)
             rounding = None
             if verdict == "differs" and self._allows(difference, e, ROUNDING):
-                rounding = rounding_error(doubles.get(path), e, g)
+                usual = partial(self._usual_at, path)
+                rounding = rounding_error(doubles.get(path), e, g, usual)
+            if verdict == "differs" and rounding is None and others:
+                rounding = self._unsteady(e, g, [one.get(path) for one in others])
             compared.append(
                 Compared(label, difference, verdict)
                 if rounding is None
-                else Compared(label, difference, "ok", rounding.abs)
+                else Compared(label, difference, "ok", rounding)
             )
         return compared
 
@@ -230,14 +286,21 @@ class _Runner:
     def _random(self, first: Any, second: Any) -> frozenset[str]:
         """Names of the outputs in which PyTorch does not agree with itself."""
         names = [leaf[0] if isinstance(leaf, list) else "" for leaf in self._leaves]
-        pairs = zip(names, flatten(first)[0], flatten(second)[0], strict=False)
+        pairs = zip(names, self._flat(first), self._flat(second), strict=False)
         return frozenset(
             name for name, (_, a), (_, b) in pairs if not self._allows(max_diff(a, b), a)
         )
 
+    def _flat(self, outputs: Any) -> list[tuple[ValuePath, Any]]:
+        return joined_leaves(outputs, self.joined)
+
     @property
     def _leaves(self) -> Sequence[Any]:
         return self.session.signature.leaves
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 def _changed(before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any) -> tuple[str, ...]:

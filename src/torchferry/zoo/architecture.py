@@ -22,7 +22,7 @@ def make_config(family: Family) -> Any:
     """The configuration of a family: `SIZES` where it has such an entry, and the row's own.
 
     Raises:
-        UsageError: transformers is missing, does not know the family, or has no such entry.
+        UsageError: transformers is missing, does not know the family, or does not take the sizes.
     """
     transformers = import_transformers(f"zoo:{family.name}")
     kind = family.kind or family.name
@@ -45,7 +45,13 @@ def make_config(family: Family) -> Any:
         )
     chosen = {own(name): value for name, value in SIZES.items() if own(name) in known}
     chosen |= {own(name): value for name, value in family.sizes.items()}
-    return cls(**chosen)
+    try:
+        return cls(**chosen)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"zoo:{family.name}: {cls.__name__} of transformers {transformers.__version__} does "
+            f"not take its sizes: {error}"
+        ) from error
 
 
 def model_class(family: Family, task: str, config: Any) -> type[nn.Module]:
@@ -87,10 +93,10 @@ def make_untouched(family: Family, task: str) -> nn.Module:
     Raises:
         UsageError: transformers is missing or too old for it.
     """
-    config = make_config(family)
-    cls: Any = model_class(family, task, config)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a configuration says of itself
+        warnings.simplefilter("ignore")  # what modules and configurations say of themselves
+        config = make_config(family)
+        cls: Any = model_class(family, task, config)
         torch.manual_seed(0)  # what is kept of the class's own weights is the same every time
         model: nn.Module = cls(config).eval()
     return model

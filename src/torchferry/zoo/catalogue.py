@@ -17,6 +17,7 @@ from torchferry.errors import UsageError
 from torchferry.zoo.architecture import make_model, make_plain, make_untouched
 from torchferry.zoo.families import FAMILIES, GROUPS
 from torchferry.zoo.family import Family, Plain
+from torchferry.zoo.library import import_transformers
 from torchferry.zoo.samples import SAMPLES
 from torchferry.zoo.states import TASKS, states_of
 from torchferry.zoo.weights import seeded
@@ -164,9 +165,12 @@ def _build_family(row: Family, title: str, task: str | None, state: str | None) 
 def rows() -> list[FamilyRow]:
     """Return what there is to say of every family, in the order of the tables.
 
+    One that the installed transformers is too old for has no parameters, and no class.
+
     Raises:
-        UsageError: transformers is missing, or too old for one of them.
+        UsageError: transformers is missing.
     """
+    installed = import_transformers("the families of the zoo").__version__
     found = []
     tasks: tuple[str, ...]
     states: tuple[str, ...]
@@ -176,7 +180,12 @@ def rows() -> list[FamilyRow]:
                 model = make_plain(row, seeded(0))
                 tasks, states = (_PLAIN_TASK,), ("plain",)
             else:
-                model = make_untouched(row, row.tasks[0])
+                try:
+                    model = make_untouched(row, row.tasks[0])
+                except UsageError:
+                    said = f"not with transformers {installed}"
+                    found.append(FamilyRow(row.name, group, said, row.tasks, (), 0))
+                    continue
                 tasks, states = row.tasks, states_of(row, row.tasks[0])
             count = sum(parameter.numel() for parameter in model.parameters())
             found.append(FamilyRow(row.name, group, type(model).__name__, tasks, states, count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -19,13 +20,19 @@ from torchferry.capturer.agreement import run_program
 from torchferry.values import make_dynamic_cache
 from torchferry.values.clone import clone
 
+# forward's own name for it, which changed in transformers 5.24.
+CACHE = (
+    "cache"
+    if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters
+    else ("past_key_values")
+)
 SIZES: dict[str, Any] = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2,
 }  # fmt: skip
 
 
-def decode(batch: int, length: int, past: int, name: str = "cache") -> dict[str, Any]:
+def decode(batch: int, length: int, past: int, name: str = CACHE) -> dict[str, Any]:
     pairs = [(torch.randn(batch, 2, past, 8), torch.randn(batch, 2, past, 8)) for _ in range(2)]
     mask = torch.ones(batch, past + length, dtype=torch.int64)
     mask[0, : past // 2] = 0
@@ -48,7 +55,7 @@ def test_the_cache_object_of_a_prefill_that_holds_nothing_yet(llama, captured):
     from transformers import DynamicCache
 
     prefill = [
-        {"input_ids": torch.randint(0, 64, (b, n)), "cache": DynamicCache(config=llama.config)}
+        {"input_ids": torch.randint(0, 64, (b, n)), CACHE: DynamicCache(config=llama.config)}
         for b, n in ((2, 5), (3, 7), (1, 2))
     ]
     captured(llama, prefill)

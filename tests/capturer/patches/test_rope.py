@@ -5,6 +5,8 @@ from torchferry.capturer import torch_export_patches
 from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.rope import PATCHES
 
+NEW = hasattr(LlamaConfig(), "rope_parameters")
+
 
 def model(rope_type: str, **more: object) -> LlamaForCausalLM:
     torch.manual_seed(0)
@@ -12,7 +14,7 @@ def model(rope_type: str, **more: object) -> LlamaForCausalLM:
     made = LlamaForCausalLM(
         LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
-                    rope_parameters=rope)
+                    **{"rope_parameters" if NEW else "rope_scaling": rope})
     ).eval()  # fmt: skip
     with torch.no_grad():  # as initialized, attention hardly looks at positions
         for name, weight in made.named_parameters():

@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
@@ -14,6 +16,12 @@ from torchferry.values import make_dynamic_cache, make_sliding_window_cache
 from torchferry.values.clone import clone
 
 WINDOW = 6
+# forward's own name for it, which changed in transformers 5.24.
+CACHE = (
+    "cache"
+    if "cache" in inspect.signature(MistralForCausalLM.forward).parameters
+    else ("past_key_values")
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,7 @@ def decode(batch: int, past: int, length: int) -> dict[str, object]:
         "input_ids": torch.randint(0, 64, (batch, length)),
         "attention_mask": mask,
         "position_ids": torch.arange(past, past + length).expand(batch, -1).clone(),
-        "cache": make_sliding_window_cache(pairs, WINDOW),
+        CACHE: make_sliding_window_cache(pairs, WINDOW),
     }
 
 
@@ -49,8 +57,8 @@ def test_windows_not_yet_full_just_full_and_long_full(model, captured):
         got = run_program(found.program, (), clone(inputs))
         want = model(**clone(inputs))
         torch.testing.assert_close(got.logits, want.logits, atol=1e-5, rtol=1e-4)
-        kept = got.cache.layers[0].keys
-        torch.testing.assert_close(kept, want.cache.layers[0].keys, atol=1e-5, rtol=1e-4)
+        kept = got[CACHE].layers[0].keys
+        torch.testing.assert_close(kept, want[CACHE].layers[0].keys, atol=1e-5, rtol=1e-4)
         assert kept.shape[2] <= WINDOW - 1
 
 
@@ -77,7 +85,7 @@ def test_who_counts_by_the_mask():
     assert not count_by_mask({**inputs, "attention_mask": None})
     assert not count_by_mask({**inputs, "attention_mask": torch.ones(2, 1, 3, 15)})
     plain = make_dynamic_cache([(torch.randn(2, 2, 3, 8),) * 2])
-    assert not count_by_mask({**inputs, "cache": plain})
+    assert not count_by_mask({**inputs, CACHE: plain})
     assert sliding_layers({}) == []
 
 
@@ -93,7 +101,7 @@ def test_what_a_window_holds_in_a_run():
         assert window_length({**inputs, "attention_mask": torch.ones(2, length - 1)}) == 0
         assert window_length({**inputs, "attention_mask": None}) is None
     plain = make_dynamic_cache([(torch.randn(2, 2, 3, 8),) * 2])
-    assert window_length({**decode(2, 9, 3), "cache": plain}) is None
+    assert window_length({**decode(2, 9, 3), CACHE: plain}) is None
 
 
 def test_upstream_is_what_the_patch_was_written_for():

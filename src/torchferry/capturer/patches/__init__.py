@@ -5,12 +5,14 @@ from __future__ import annotations
 from torchferry.capturer.patches import (
     attention,
     convolution,
+    fake_quantize,
     padding,
     pooling,
     recurrent,
     rope,
     selective_scan,
     sliding_window,
+    vision,
 )
 
 __all__ = ["PATCHES"]
@@ -24,5 +26,7 @@ PATCHES = (
     *sliding_window.PATCHES,
     *padding.PATCHES,
     *convolution.PATCHES,
+    *vision.PATCHES,
+    *fake_quantize.PATCHES,
 )
 """All of them, in the order they are applied."""

@@ -29,9 +29,16 @@ def _decorated() -> Sequence[Place]:
 
 
 def _grows(forward: Any) -> bool:
-    """Whether a function is one that the decorator made, maybe under a patch."""
+    """Whether a function is one that the decorator made, maybe under a patch or another one."""
     function = getattr(forward, "__torchferry_original__", forward)
-    return _GROWS in getattr(getattr(function, "__code__", None), "co_freevars", ())
+    while function is not None and _GROWS not in _closure(function):
+        function = getattr(function, "__wrapped__", None)
+    return function is not None
+
+
+def _closure(function: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return names
 
 
 def _type_of(rope: Any, layer_type: str | None) -> str:
@@ -79,7 +86,7 @@ PATCHES = (
         link="https://github.com/huggingface/transformers/pull/30910",
         replace=_stateless,
         acts=_is_dynamic,
-        fingerprints=("0ed527ec37be",),
+        fingerprints=("0ed527ec37be", "b1c9069ee0f7"),
         places=_decorated,
     ),
 )

@@ -59,7 +59,7 @@ def capture(
         with steps.step("capture"):
             made = capturer.capture(source.model, seen, patch=patch, rewrite=rewrite)
         with steps.step("check"):
-            checks = compare_calls(made.program, seen)
+            checks = compare_calls(made.program, seen, made.joined)
         if out is not None:
             made.save(out)
     return _report(model, made, seen, checks, out)

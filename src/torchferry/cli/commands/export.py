@@ -65,6 +65,12 @@ def export(
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
     verify: _VerifyOption = True,
+    rewrite: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -90,6 +96,7 @@ def export(
             exporter=exporter.value,
             weights=weights.value,
             check=verify,
+            rewrite=rewrite,
             replace=force,
             progress=begin,
         )

@@ -135,11 +135,11 @@ def _layers(
             state if num_layers == 1 else b.Slice(state, [first], [first + directions], [0])
             for state in states
         ]
-        x, *found = _layer(b, kind, x, initial, chosen, has_biases)
+        turned = batch_first and layer == num_layers - 1
+        x, *found = _layer(b, kind, x, initial, chosen, has_biases, turned)
         for collected, state in zip(last, found, strict=True):
             collected.append(state)
-    result = b.Transpose(x, perm=[1, 0, 2]) if batch_first else x
-    return result, *(s[0] if len(s) == 1 else b.Concat(*s, axis=0) for s in last)
+    return x, *(s[0] if len(s) == 1 else b.Concat(*s, axis=0) for s in last)
 
 
 def _layer(
@@ -149,6 +149,7 @@ def _layer(
     initial: Sequence[ir.Value],
     params: Sequence[Params],
     has_biases: bool,
+    batch_first: bool = False,
 ) -> list[ir.Value]:
     directions = len(params)
     hidden = b.dim(params[0][1], -1)
@@ -168,9 +169,13 @@ def _layer(
         **kind.attributes(directions),
     )  # fmt: skip
     sequence, *states = outputs
-    if directions == 1:
+    if directions == 1 and not batch_first:
         return [b.Squeeze(sequence, [1]), *states]
-    turned = b.Transpose(sequence, perm=[0, 2, 1, 3])
+    # At once, of a tensor of four axes: a MatMul in float16 after a Transpose of the first two of
+    # three ends the process in onnxruntime 1.32.
+    turned = b.Transpose(sequence, perm=[2, 0, 1, 3] if batch_first else [0, 2, 1, 3])
+    if directions == 1:
+        return [b.Squeeze(turned, [2]), *states]
     return [b.Reshape(turned, b.constant([0, 0, 2 * hidden])), *states]
 
 

@@ -114,8 +114,11 @@ def _prompt(
 def _patches(
     config: Any, images: int, rows: int, columns: int, generator: torch.Generator
 ) -> Inputs:
-    """Pixels as Qwen-VL takes them: (patches of all images, values of a patch)."""
+    """Pixels as Qwen-VL takes them: (patches of all images, values of a patch).
+
+    Every other image lies on its side, so that their sizes differ and their tokens are as many.
+    """
     values = config.in_channels * config.temporal_patch_size * config.patch_size**2
-    grid = torch.tensor([[1, rows, columns]] * images)
+    grid = torch.tensor([[1, rows, columns], [1, columns, rows]] * images)[:images]
     pixels = torch.randn(images * rows * columns, values, generator=generator)
     return {"pixel_values": pixels, "image_grid_thw": grid}
