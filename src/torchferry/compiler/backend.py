@@ -13,6 +13,7 @@ from torch import fx
 
 from torchferry.compiler import cache as disk
 from torchferry.compiler.cached import CachedGraph, entry_key
+from torchferry.compiler.cuda import Provider
 from torchferry.compiler.key import graph_key, static_positions
 from torchferry.compiler.record import Settings
 from torchferry.compiler.session import TensorSession
@@ -52,7 +53,7 @@ def onnx_custom_backend(
     optimize: bool = True,
     storage: MutableMapping[str, Any] | None = None,
     dump_prefix: str | None = None,
-    providers: Sequence[str] | None = None,
+    providers: Sequence[Provider] | None = None,
     keep_values: bool = False,
     cache: bool = True,
     verbose: int = 0,
@@ -74,7 +75,8 @@ def onnx_custom_backend(
         optimize: rewrite the graph at all.
         storage: gets a dictionary for each session, see `record`, under ``"instance"``.
         dump_prefix: write ``PREFIX_0.onnx`` and so on, and the FX graphs in ``PREFIX_0.txt``.
-        providers: onnxruntime's execution providers; by the tensors' device when ``None``.
+        providers: onnxruntime's execution providers, or pairs with options (with the CUDA one's
+            ``enable_cuda_graph`` graphs are captured); by the tensors' device when ``None``.
         keep_values: keep copies of what each call is given and returns in the storage.
         cache: keep optimized graphs of fixed sizes on disk, see `read_config`, for processes that
             compile the same; not when a storage or a dump is asked for.

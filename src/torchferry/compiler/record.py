@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 from torch import fx
 
+from torchferry.compiler.cuda import Provider
 from torchferry.compiler.session import TensorSession
 from torchferry.graph import io
 from torchferry.optimizer.options import OptimizationOptions
@@ -40,7 +41,7 @@ class Settings:
 
     opset: int
     options: OptimizationOptions | None = None
-    providers: Sequence[str] | None = None
+    providers: Sequence[Provider] | None = None
     storage: MutableMapping[str, Any] | None = None
     dump_prefix: str | None = None
     keep_values: bool = False

@@ -15,6 +15,15 @@ import torch
 # The functions behind torch.utils.dlpack, which also take parameters.
 from torch._C import _from_dlpack, _to_dlpack
 
+from torchferry.compiler.cuda import (
+    FixedPlaces,
+    Provider,
+    captures_graphs,
+    provider_name,
+    run_options,
+    stream_of,
+    with_device,
+)
 from torchferry.errors import RunError
 from torchferry.optimizer import kernel_library
 
@@ -47,7 +56,7 @@ class TensorSession:
     def __init__(
         self,
         model: ir.Model | onnx.ModelProto,
-        providers: Sequence[str],
+        providers: Sequence[Provider],
         device: torch.device,
         weights: Mapping[str, Any] | None = None,
     ) -> None:
@@ -55,29 +64,48 @@ class TensorSession:
 
         Args:
             model: its weights may be torch tensors, on any device; or another session's `proto`.
-            providers: onnxruntime's execution providers.
+            providers: onnxruntime's execution providers. One for CUDA runs on the device and on
+                torch's stream of this moment, and captures CUDA graphs if its options have
+                ``enable_cuda_graph``.
             device: where outputs are wanted.
             weights: for a `proto`, the tensors that are only named in it.
 
         Raises:
             RunError: onnxruntime refuses the model.
         """
-        options = _options(model)
         if isinstance(model, ir.Model):
             large = [v for v in model.graph.initializers.values() if _is_large(v)]
             self.proto = _proto_without(model, large)
             weights = {value.name or "": value.const_value for value in large}
         else:
             self.proto = model
+        self._device, self._stream = device, stream_of(device)
+        wanted = with_device(providers, device, self._stream)
+        self.session = self._loaded(_options(model), weights or {}, wanted)
+        self.inputs = tuple(value.name for value in self.session.get_inputs())
+        self.outputs = tuple(value.name for value in self.session.get_outputs())
+        sizes = [size for value in self.session.get_outputs() for size in value.shape or ["?"]]
+        self._may_be_empty = not all(isinstance(size, int) and size for size in sizes)
+        self._run = self.session._sess.run_with_ort_values
+        self._names = list(self.outputs)
+        if device.type != "cpu":
+            self._run = self._run_on_device
+        self._fixed: FixedPlaces | None = None
+        if captures_graphs(wanted):
+            self._fixed = FixedPlaces(self.session, self._usual, self._wait)
+
+    def _loaded(
+        self, options: onnxruntime.SessionOptions, weights: Mapping[str, Any], providers: list[Any]
+    ) -> onnxruntime.InferenceSession:
         if weights:
             values = [_ort_value(tensor) for tensor in weights.values()]
             options.add_external_initializers(list(weights), values)
         try:
-            self.session = onnxruntime.InferenceSession(
+            return onnxruntime.InferenceSession(
                 self.proto.SerializeToString(),
                 options,
-                providers=list(providers),
-                disabled_optimizers=_SLOWER if device.type == "cpu" else [],
+                providers=providers,
+                disabled_optimizers=_SLOWER if self._device.type == "cpu" else [],
             )
         except _ERRORS as error:
             named = _NODE.search(str(error))
@@ -85,15 +113,6 @@ class TensorSession:
                 f"onnxruntime refuses the graph: {_short(error)}",
                 node=(named[1] or named[2]) if named else None,
             ) from error
-        self.inputs = tuple(value.name for value in self.session.get_inputs())
-        self.outputs = tuple(value.name for value in self.session.get_outputs())
-        sizes = [size for value in self.session.get_outputs() for size in value.shape or ["?"]]
-        self._may_be_empty = not all(isinstance(size, int) and size for size in sizes)
-        self._run = self.session._sess.run_with_ort_values
-        self._device = device
-        self._names = list(self.outputs)
-        if device.type != "cpu":
-            self._run = self._run_on_device
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the model.
@@ -107,15 +126,20 @@ class TensorSession:
         Raises:
             RunError: onnxruntime failed.
         """
+        try:
+            return self._usual(tensors) if self._fixed is None else self._fixed(tensors)
+        except _ERRORS as error:
+            raise RunError(f"onnxruntime failed: {_short(error)}") from error
+
+    def _usual(
+        self, tensors: Sequence[torch.Tensor], options: onnxruntime.RunOptions | None = None
+    ) -> list[torch.Tensor]:
         wrap = _STATE.OrtValue.from_dlpack
         feeds = {
             name: wrap(_to_dlpack(tensor))
             for name, tensor in zip(self.inputs, tensors, strict=True)
         }
-        try:
-            found = self._run(feeds, self._names, None)
-        except _ERRORS as error:
-            raise RunError(f"onnxruntime failed: {_short(error)}") from error
+        found = self._run(feeds, self._names, options)
         tensors_out: list[torch.Tensor] = found.to_dlpacks(_from_dlpack)
         if self._may_be_empty:  # such tensors come with strides of 0
             return [t if t.numel() else t.new_empty(t.shape) for t in tensors_out]
@@ -123,8 +147,8 @@ class TensorSession:
 
     def _run_on_device(self, feeds: dict[str, Any], names: list[str], options: Any) -> Any:
         """As ``run_with_ort_values``, with the outputs left where they are computed."""
-        # onnxruntime has a stream of its own; it waits for that one at the end of the run.
-        torch.cuda.current_stream(self._device).synchronize()
+        self._wait()
+        options = options or run_options(wait=not self._shares_stream)
         given, found = _STATE.OrtValueVector(), _STATE.OrtValueVector()
         for value in feeds.values():
             given.push_back(value)
@@ -132,7 +156,7 @@ class TensorSession:
             _STATE.OrtDevice.cuda(), _STATE.OrtDevice.default_memory(), self._device.index or 0
         )
         self.session._sess.run_with_ortvaluevector(
-            options or onnxruntime.RunOptions(),
+            options,
             list(feeds),
             given,
             names,
@@ -140,6 +164,16 @@ class TensorSession:
             [device] * len(names),
         )
         return found
+
+    @property
+    def _shares_stream(self) -> bool:
+        """Whether torch is on the stream that onnxruntime was given."""
+        return self._stream != 0 and self._stream == stream_of(self._device)
+
+    def _wait(self) -> None:
+        """Until torch has written what the run reads, if onnxruntime has another stream."""
+        if self._device.type == "cuda" and not self._shares_stream:
+            torch.cuda.current_stream(self._device).synchronize()
 
 
 def _options(model: ir.Model | onnx.ModelProto) -> onnxruntime.SessionOptions:
@@ -158,7 +192,9 @@ def _options(model: ir.Model | onnx.ModelProto) -> onnxruntime.SessionOptions:
     return options
 
 
-def providers_for(device: torch.device, wanted: Sequence[str] | None = None) -> list[str]:
+def providers_for(
+    device: torch.device, wanted: Sequence[Provider] | None = None
+) -> list[Provider]:
     """The execution providers for tensors of a device.
 
     Raises:
@@ -167,8 +203,8 @@ def providers_for(device: torch.device, wanted: Sequence[str] | None = None) -> 
     available = onnxruntime.get_available_providers()
     default = {"cpu": ["CPUExecutionProvider"],
                "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}  # fmt: skip
-    chosen = list(wanted or default.get(device.type, [f"{device.type} provider"]))
-    for name in chosen:
+    chosen: list[Provider] = list(wanted or default.get(device.type, [f"{device.type} provider"]))
+    for name in map(provider_name, chosen):
         if name not in available:
             raise RunError(f"onnxruntime has no {name} here: it has {', '.join(available)}")
     return chosen
