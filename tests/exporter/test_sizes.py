@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchferry.dims import Condition
 from torchferry.exporter.sizes import Sizes, other_sizes
 from torchferry.observer import Call, Observation
 from torchferry.values import make_dynamic_cache
@@ -84,6 +85,17 @@ def cached(*lengths: int) -> Observation:
         past = make_dynamic_cache([layer])
         calls.append(Call((), {"x": torch.zeros(batch, 3), "y": past}))
     return Observation(inspect.signature(decode), "Model", calls)
+
+
+def test_sizes_that_break_a_condition_are_tried_beside_one_that_must_stay() -> None:
+    seen = observation((2, 3), (4, 5))
+    batch, rows = seen.dynamic_names
+    longer = Condition("n0 < 2 * n1", (batch, rows))
+    tried = flat(other_sizes(seen, conditions=[longer]))
+    assert any(sizes[batch] >= 2 * sizes[rows] > 2 for sizes in tried)
+    tried = flat(other_sizes(seen, keep={rows: 5}, conditions=[longer]))
+    assert {sizes[rows] for sizes in tried} == {5}
+    assert any(sizes[batch] >= 10 for sizes in tried)
 
 
 def test_a_cache_is_tried_empty_and_nothing_else_is() -> None:

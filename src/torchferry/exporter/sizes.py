@@ -58,10 +58,15 @@ def other_sizes(
         if name in middle and high is not None and high < _TOO_LARGE:
             groups.append([{**middle, name: high + 1}])
     for condition in conditions:
-        if condition.names <= middle.keys():
-            broken = (dict(s) for s in condition.samples() if not condition.holds(s))
+        if condition.names <= middle.keys() | keep.keys():
+            possible = ({**sizes, **_of(keep, condition)} for sizes in condition.samples())
+            broken = (sizes for sizes in possible if not condition.holds(sizes))
             groups.append([{**middle, **sizes} for sizes in islice(broken, _ALTERNATIVES)])
     return _unseen([[{**sizes, **keep} for sizes in group] for group in groups], recorded)
+
+
+def _of(sizes: Mapping[str, int], condition: Condition) -> Sizes:
+    return {name: size for name, size in sizes.items() if name in condition.names}
 
 
 def _unseen(groups: Sequence[list[Sizes]], recorded: Sequence[Sizes]) -> list[list[Sizes]]:
