@@ -35,6 +35,7 @@ from record import machine, markdown, save
 from torchferry.compiler import onnx_custom_backend
 from torchferry.optimizer import OptimizationOptions
 
+HIDDEN = 256
 PATTERNS = ("default", "default+onnxruntime", "default+onnxruntime+experimental")
 PEER = "experimental-experiment"
 QUESTION = 'How fast is torch.compile(backend="torchferry") beside eager and inductor?'
@@ -310,17 +311,20 @@ def write(lines: list[Line], firsts: list[First], rounds: int, hidden: int) -> N
         "results": [asdict(line) | {"passed": line.passed} for line in lines],
         "first": [asdict(first) | {"passed": first.passed} for first in firsts],
     }
-    told = f"Hidden size {hidden}. `python benchmarks/compile.py`, {rounds} rounds in turn"
-    told += f" on one thread, CPU time; {where}."
+    told = f"Hidden size {hidden}. `python benchmarks/compile.py --hidden {hidden}`, "
+    told += f"{rounds} rounds in turn on one thread, CPU time; {where}."
     note = "The first call, processes it starts included; `eager` only traces."
-    tables = f"{table(lines)}\n\n{note}\n\n{first_table(firsts)}"
-    save("compile", data, f"{QUESTION} {told}\n\n{tables}")
+    tables = table(lines) + (f"\n\n{note}\n\n{first_table(firsts)}" if firsts else "")
+    name = "compile" if hidden == HIDDEN else f"compile_{hidden}"
+    save(name, data, f"{QUESTION} {told}\n\n{tables}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=QUESTION)
     parser.add_argument("--rounds", type=int, default=9, help="runs of each variant")
-    parser.add_argument("--hidden", type=int, default=256, help="hidden size of the transformers")
+    parser.add_argument(
+        "--hidden", type=int, default=HIDDEN, help="hidden size of the transformers"
+    )
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--no-write", action="store_true", help="only print")
     parser.add_argument("--no-first", action="store_true", help="without the first calls")
