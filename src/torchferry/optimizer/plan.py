@@ -35,6 +35,7 @@ from torchferry.optimizer.rules.onnxruntime import (
     attention,
     attention_form,
     gelu,
+    moe,
     norm,
     residual,
     rotary,
@@ -84,7 +85,7 @@ CLEAN: tuple[Rule, ...] = (
 
 FUSE: tuple[Rule, ...] = (
     *sequence.RULES, *gelu.RULES, *norm.RULES, *rotary.RULES, *attention.RULES,
-    *attention_form.RULES, *skip_norm.RULES, *residual.RULES,
+    *attention_form.RULES, *skip_norm.RULES, *residual.RULES, *moe.RULES,
 )  # fmt: skip
 
 STAGES: tuple[Stage, ...] = (
