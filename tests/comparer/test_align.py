@@ -69,6 +69,21 @@ def test_a_name_with_another_operator_is_not_believed(small):
     assert found["layer_norm_1"].key == "layer_norm_1"
 
 
+def test_a_value_that_was_rounded_and_back_has_its_fx_node(small):
+    node = small.node("Add")
+    value = node.outputs[0]
+    rounded = ir.node("Cast", [value], {"to": ir.DataType.FLOAT16})
+    back = ir.node("Cast", [rounded.outputs[0]], {"to": ir.DataType.FLOAT})
+    for user, index in tuple(value.uses()):
+        if user is not rounded:
+            user.replace_input_with(index, back.outputs[0])
+    small.onnx.graph.insert_after(node, [rounded, back])
+    value.name, rounded.outputs[0].name, back.outputs[0].name = "whole", "half", "add"
+    found = align_program(small.program, small.onnx.graph)
+    assert found["add"] == Origin("add", "name")
+    assert not found.keys() & {"whole", "half"}
+
+
 def test_a_module_ends_in_the_last_value_anywhere_inside_that_is_read_outside(small):
     found = align_modules(small.onnx.graph)
     assert found["add"] == Origin("blocks.0", "scope")  # not the activation, which is inside

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 import pytest
 import torch
@@ -53,6 +55,21 @@ def test_items_of_what_is_drawn_are_drawn():
 
     drawn = of(Native(), torch.rand(3)).drawn
     assert drawn >= {"native_dropout:0", "native_dropout:1", "getitem", "getitem_1"}
+
+
+def test_bounds_are_known_of_what_is_drawn_element_by_element():
+    class Many(torch.nn.Module):
+        def forward(self, x):
+            y, mask = aten.native_dropout(x, 0.5, True)
+            nothing = torch.nn.functional.dropout(x, 0.0, training=True)
+            whole = torch.feature_dropout(x[None], 0.5, True)
+            return y, mask, nothing, whole, torch.rand_like(x), torch.randperm(9), x.bernoulli()
+
+    bounds = of(Many(), torch.rand(3, 2)).bounds
+    free = {"native_dropout", "native_dropout:0", "getitem"}
+    assert {name for name, ends in bounds.items() if ends == (-math.inf, math.inf)} == free
+    unit = {name for name, ends in bounds.items() if ends == (0, 1)}
+    assert unit == {"rand_like", "rand_like:0", "bernoulli", "bernoulli:0"}
 
 
 def test_a_branch_that_draws_is_random():

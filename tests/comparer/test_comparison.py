@@ -47,6 +47,15 @@ def test_a_comparison_says_where_the_first_divergence_is():
     )
 
 
+def test_the_nodes_that_may_be_at_fault_are_told():
+    values = {"rows": (row(),), "outputs": {}, "differing": (), "nodes": 3, "unaligned": 1}
+    assert "at fault" not in str(Comparison(**values, first=row(), suspects=("n",)))
+    one = Comparison(**values, first=row(), suspects=("m",))
+    assert str(one).endswith("\n  at fault is one of: m")
+    many = Comparison(**values, first=row(), suspects=tuple("abcdefghij"))
+    assert str(many).endswith("\n  at fault is one of: a, b, c, d, e, f, g, h and 2 more")
+
+
 @pytest.mark.parametrize("changes", [{"differing": ("y",)}, {"captured": False}])
 def test_what_makes_a_comparison_fail(changes):
     values = {"rows": (row(),), "outputs": {}, "differing": (), "nodes": 1, "unaligned": 0}

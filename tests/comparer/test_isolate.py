@@ -63,3 +63,40 @@ def test_where_it_cannot_be_cut_to_is_said_before_anything_runs(small, tmp_path)
     for name, says in (("x.pb", "ends in .onnx"), ("no/x.onnx", "no folder"), ("taken.onnx", "")):
         with pytest.raises(UsageError, match=f"cannot .*{says}"):
             compare(small.program, small.onnx, cut=tmp_path / name)
+
+
+class Outlier(torch.nn.Module):
+    """One channel of its first layer is a thousand times the others, and is scaled back."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+        self.scale = torch.nn.Parameter(torch.ones(8))
+        with torch.no_grad():
+            self.first.weight[0] *= 1e3
+            self.scale[0] = 1e-3
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x) * self.scale))
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize("shape", [(30, 8), (2, 15, 8)])
+def test_a_wrong_channel_that_a_larger_one_hides_is_found(feed, shape):
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    program = torch.export.export(Outlier(), (x,))
+    model = convert(program)
+    assert compare(program, model, feed=feed).ok
+    kind = "Gemm" if len(shape) == 2 else "MatMul"
+    node = next(node for node in model.graph if node.op_type == kind)
+    weight = node.inputs[1].const_value.numpy().copy()
+    (weight.T if kind == "MatMul" else weight)[3] *= 1.02
+    node.inputs[1].const_value = ir.tensor(weight)
+    found = compare(program, model, feed=feed)
+    assert found.first.origin == "linear"
+    assert found.suspects[0] == node.name
+    assert found.first.local.scale < 10
+    assert found.first.local.argm[-1] == 3
+    assert found.first in found.rows
+    assert any("one channel of it is wrong" in note for note in found.notes)

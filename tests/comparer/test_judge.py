@@ -185,3 +185,48 @@ def test_choices_inside_a_module_are_told():
     found = compare(Inside(), model, (x,), against="eager")
     assert not found.ok
     assert "compare with the captured program" in found.notes[-1]
+
+
+class Draws(torch.nn.Module):
+    def forward(self, x):
+        kept = torch.bernoulli(torch.full_like(x, 0.8))
+        return torch.rand_like(x) + x, kept * x
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize("wrong", ["range", "probability", None])
+def test_what_is_drawn_from_another_distribution_differs(feed, wrong):
+    torch.manual_seed(0)
+    program = torch.export.export(Draws(), (torch.randn(20, 10),))
+    model = convert(program)
+    if wrong == "range":
+        node = [node for node in model.graph if node.op_type == "RandomUniformLike"][-1]
+        node.attributes["high"] = ir.AttrFloat32("high", 3.0)
+    elif wrong:
+        node = next(node for node in model.graph if node.op_type == "Less")
+        node.op_type = "Greater"
+    found = compare(program, model, feed=feed)
+    assert found.ok == (wrong is None)
+    assert [row.verdict for row in found.rows].count("random") == (2 if wrong is None else 1)
+    if wrong:
+        assert "not from the distribution" in found.first.note
+        assert node.name in found.suspects
+
+
+def test_a_draw_of_what_cannot_be_compared_says_nothing():
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            whole = x + 9 * torch.randn(1)
+            return torch.nn.functional.dropout(whole, 0.1, training=True)
+
+    torch.manual_seed(0)
+    program = torch.export.export(Twice(), (torch.ones(200),))
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    main (float[200] x) => (float[200] y) {
+      r = RandomNormal<shape = [1]>()
+      ratio = Constant<value_float = 0.1>()
+      train = Constant<value = bool {1}>()
+      w = Add(x, r)
+      y = Dropout(w, ratio, train) }"""
+    found = compare(program, ir.from_onnx_text(text))
+    assert [row.verdict for row in found.rows] == ["random"]

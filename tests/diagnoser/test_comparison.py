@@ -98,6 +98,15 @@ def test_random_numbers_of_torch_are_told_from_other_differences() -> None:
         piece, call, lambda c: [torch.rand(1).sum() * 0 + model(*c.args)], Options(), flat=True
     )
     assert not is_random(piece, call, lambda c: model(*c.args) + 99, Options(), flat=False)
+    assert is_random(piece, call, lambda c: model(*c.args), Options(), flat=False, alike=True)
+    assert not is_random(
+        piece,
+        call,
+        lambda c: torch.rand(1) * 0 + model(*c.args),
+        Options(),
+        flat=False,
+        alike=True,
+    )
 
 
 def test_the_state_of_torchs_random_numbers_is_kept() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,83 @@ def test_places_are_checked_before_anything_runs(tmp_path: Path) -> None:
             diagnose(Decides(), [], **options)
     assert file.read_text("utf-8") == "kept"
     assert not (tmp_path / "no").exists()
+
+
+class Wrong(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.compiler.is_exporting() else x * 3
+
+
+def test_a_rest_that_differs_is_told_where_the_exporter_asked_for_does_not(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Wrong())
+    sets = [(torch.rand(n, 4),) for n in (2, 5)]
+    found = diagnose(model, sets, exporter="torch_script", export_rest=tmp_path / "rest.onnx")
+    assert found.ok
+    assert "gives other numbers than PyTorch" in found.rest_note
+    assert str(found).endswith(f"{found.rest}: {found.rest_note}")
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.total += 1
+        return x * self.total
+
+
+def test_buffers_and_attributes_are_as_before(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Counts(), Decides())
+    sets = [(torch.rand(n, 4),) for n in (2, 5)]
+    found = diagnose(model, sets, exporter="to_onnx", export_rest=tmp_path / "rest.onnx")
+    found.open_rest()
+    assert (model[1].calls, model[1].total.item()) == (0, 0)
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    count: int
+
+
+class Makes(nn.Module):
+    def forward(self, x: torch.Tensor) -> Pair:
+        return Pair(x + 1, 4)
+
+
+class Takes(nn.Module):
+    def forward(self, pair: Pair) -> torch.Tensor:
+        return pair.left * pair.count
+
+
+def test_modules_may_hand_one_another_dataclasses() -> None:
+    model = nn.Sequential(Makes(), Takes(), Decides())
+    sets = [(torch.rand(n, 4),) for n in (2, 5)]
+    found = diagnose(model, sets, exporter="torch_script")
+    assert [culprit.places for culprit in found.culprits] == [("2",)]
+
+
+class Handle:
+    """What PyTorch cannot look into."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+
+class Wraps(nn.Module):
+    def forward(self, x: torch.Tensor) -> Handle:
+        return Handle(x + 1)
+
+
+class Unwraps(nn.Module):
+    def forward(self, handle: Handle) -> torch.Tensor:
+        return handle.value * 2
+
+
+def test_an_argument_that_nobody_knows_is_a_verdict() -> None:
+    model = nn.Sequential(Wraps(), Unwraps(), Decides())
+    found = diagnose(model, [(torch.rand(n, 4),) for n in (2, 5)])
+    assert ("2",) in [culprit.places for culprit in found.culprits]

@@ -50,7 +50,8 @@ def codes(tree: ModelDiagnoseOutput) -> dict[str, str]:
         ),
         (
             {"Bad": CustomOpStrategy.ALWAYS},
-            {"": "FAIL", "b1": "FAIL", "b1.good": "OK", "b1.bad": "OK_CUSTOM", "head": "OK"},
+            {"": "OK_CHILDC", "b1": "OK_CHILDC", "b1.good": "OK", "b1.bad": "OK_CUSTOM",
+             "head": "OK"},
         ),
     ],
 )  # fmt: skip

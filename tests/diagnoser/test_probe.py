@@ -55,3 +55,25 @@ def test_what_a_call_leaves_behind_comes_after_its_outputs() -> None:
 
     piece = recorded_piece(Writes(), (torch.ones(2), []))
     assert [leaf.tolist() for leaf in output_leaves(piece.calls[0])] == [[1, 1], [2, 2]]
+
+
+class Totals(nn.Module):
+    """Changes a buffer and an attribute, fake tensors or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.total += 1
+        return x * self.total
+
+
+def test_what_fake_tensors_write_is_not_kept() -> None:
+    model = Totals()
+    piece = recorded_piece(model, (torch.rand(2, 4),), (torch.rand(5, 4),))
+    before = model.calls, model.total.item()
+    assert len(probe(piece, variants(piece)[0])) > 2
+    assert (model.calls, model.total.item()) == before

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -257,3 +258,80 @@ def test_without_operators_the_lines_say_who_is_at_fault() -> None:
     made.visit(tree)
     assert [piece.path for piece in made.culprits(tree)] == ["1"]
     assert "strict=True" in made.verdicts[id(tree)].notes[-1]
+
+
+class Draws(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn_like(x)
+
+
+class Wrong(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.compiler.is_exporting() else x * 3
+
+
+@pytest.mark.parametrize("exporter", ["fx", "to_onnx"])
+def test_a_fault_behind_random_numbers_is_found(exporter: str) -> None:
+    tree = traced(nn.Sequential(Draws(), nn.Linear(4, 4), Wrong()), 4)
+    made = Search(Options(exporter), FAILING, below=False)
+    status = made.visit(tree)
+    assert [piece.path for piece in made.culprits(tree)] == ["2"]
+    assert (str(status.status), status.blame) == ("OK_CHILDC", ("2",))
+    # Without operators it is told too.
+    status = Search(Options(exporter)).visit(tree)
+    assert (str(status.status), status.reason) == ("FAIL_DISC", "because of 2")
+
+
+def test_random_numbers_alone_are_no_fault() -> None:
+    tree = traced(nn.Sequential(Draws(), nn.Linear(4, 4)), 4)
+    for exporter, unchecked in (("fx", False), ("to_onnx", True)):
+        made = Search(Options(exporter), FAILING, below=False)
+        status = made.visit(tree)
+        assert (str(status.status), status.unchecked) == ("OK", unchecked)
+        assert [*made.verdicts] == [id(tree)]
+
+
+def test_what_fails_by_itself_in_random_numbers_that_can_be_exported_is_no_fault(
+    tree: ModelDiagnoseOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unchecked = replace(status(StatusExportCode.OK), unchecked=True)
+    fails = status(StatusExportCode.FAIL, "model.py:3")
+    scripted(monkeypatch, {("", True): unchecked, ("head", False): fails})
+    search = searched(tree)
+    assert [*search.verdicts] == [id(tree)]
+    wrong = replace(status(StatusExportCode.FAIL_DISC, "model.py:9"), step="DISC")
+    scripted(
+        monkeypatch,
+        {("", True): unchecked, ("head", False): fails, ("b1", True): wrong,
+         ("b1.bad", False): wrong},
+    )  # fmt: skip
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["b1.bad"]
+
+
+def test_what_parts_of_parts_are_blamed_for_is_forgotten_with_them(
+    tree: ModelDiagnoseOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = status(StatusExportCode.FAIL, "whole.py:1")
+    fails = status(StatusExportCode.FAIL, "model.py:3")
+    scripted(monkeypatch, {("", True): whole, ("b1", True): fails, ("b1.bad", False): fails})
+    search = searched(tree)
+    assert search.verdicts[id(tree)].is_ok()
+    assert [*search.verdicts] == [id(tree)]
+
+
+@pytest.mark.parametrize("others", [CustomOpStrategy.NONE, FAILING])
+def test_what_a_dictionary_replaces_always_is_no_fault_of_what_contains_it(
+    others: CustomOpStrategy,
+) -> None:
+    tree = traced(nn.Sequential(nn.Linear(4, 4), nn.Sequential(Decides(), Decides())), 4)
+    strategy = {"": others, "1": others, "1.0": CustomOpStrategy.ALWAYS}
+    search = Search(Options(), strategy)
+    search.visit(tree)
+    codes = {piece.path: str(search.verdicts[id(piece)].status) for piece in tree.walk()}
+    assert codes["1.0"] == "OK_CUSTOM"
+    assert codes["1.1"] == "FAIL"  # named by nobody
+    assert [piece.path for piece in search.culprits(tree)] == ["1.1"]
+    code = "OK_CHILDC" if others is FAILING else "FAIL_CHILDC"
+    assert (codes[""], codes["1"]) == (code, code)
+    assert search.verdicts[id(tree)].blame == ("1.1",)

@@ -65,9 +65,20 @@ class Origin:
 def _told(node: ir.Node) -> ir.Node:
     """The node that says where one came from; a Cast that rounds what it made says nothing."""
     said = node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}
-    rounds = node.op_type == "Cast" and node.outputs[0].dtype in _ROUNDED
+    kind = node.attributes.get("to") if node.op_type == "Cast" else None
+    rounds = kind is not None and kind.as_int() in _ROUNDED
     before = node.inputs[0].producer() if rounds and node.inputs[0] is not None else None
     return node if said or before is None else before
+
+
+def _uncast(node: ir.Node) -> ir.Node:
+    """What a node that says nothing casts, to whatever type; other nodes themselves."""
+    while node.op_type == "Cast" and not node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}:
+        before = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if before is None:
+            break
+        node = before
+    return node
 
 
 def scopes_of(node: ir.Node) -> tuple[str, ...]:
@@ -122,7 +133,7 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     renamed = _renamed(known, graph)
     found: dict[str, Origin] = {}
     for node in graph:
-        name = _fx_name(node)
+        name = _fx_name(_uncast(node))
         fx_node = known.get(renamed.get(name, ""))
         for value in node.outputs:
             key = _named(str(value.name), name, fx_node) if fx_node is not None else ""

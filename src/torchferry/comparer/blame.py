@@ -8,7 +8,7 @@ import onnx_ir as ir
 import torch
 
 from torchferry.comparer.align import align_program
-from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.comparison import Apart, difference_of
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import reads
 from torchferry.comparer.segment import Segment, segment_of
@@ -25,6 +25,8 @@ def blame(
     feeds: Mapping[str, torch.Tensor],
     expected: torch.Tensor,
     allows: Allows,
+    *,
+    apart: Apart = difference_of,
 ) -> list[ir.Node]:
     """Nodes of a segment that makes a wrong value: one where that can be told.
 
@@ -37,6 +39,7 @@ def blame(
         feeds: the reference's values of the inputs.
         expected: what is to come out.
         allows: whether a value passes.
+        apart: how far two values are apart.
     """
     if len(segment.nodes) == 1:
         return list(segment.nodes)
@@ -47,14 +50,14 @@ def blame(
     culprit, wanted = segment.nodes[-1], expected
     for node in segment.nodes:
         judged = [(v, there[str(v.name)]) for v in node.outputs if v.name in there]
-        wrong = [w for v, w in judged if not allows(w, difference_of(w, here.get(str(v.name))))]
+        wrong = [w for v, w in judged if not allows(w, apart(w, here.get(str(v.name))))]
         if wrong or node in failed:
             culprit, wanted = node, wrong[0] if wrong else expected
             break
         right |= {value for value, _ in judged}
     for value in (value for node in segment.nodes for value in node.outputs):
         got = here.get(str(value.name))
-        if got is not None and allows(wanted, difference_of(wanted, got)):
+        if got is not None and allows(wanted, apart(wanted, got)):
             right.add(value)
     return _between(culprit, right, segment)
 

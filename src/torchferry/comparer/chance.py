@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.draws import Bounds, bounds_of
 from torchferry.comparer.piece import reads, subgraphs
 from torchferry.converter.randomness import is_random
 from torchferry.values.difference import Discrepancy
@@ -111,12 +112,14 @@ class Chance:
         places: by name of the value.
         unordered: the numbers that may stand in any order.
         unset: names of values whose memory nothing was written to.
+        bounds: of values that are drawn element by element: between what, by name.
     """
 
     steps: tuple[Step, ...] = ()
     places: Mapping[str, Places] = field(default_factory=dict)
     unordered: tuple[Unordered, ...] = ()
     unset: frozenset[str] = frozenset()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
     @cached_property
     def drawn(self) -> frozenset[str]:
@@ -201,6 +204,12 @@ def chance_of_program(program: torch.export.ExportedProgram) -> Chance:
         places,
         tuple(unordered),
         frozenset(node.name for node in calls if node.target in _UNSET),
+        {
+            name: bounds
+            for node in calls
+            if (bounds := bounds_of(node)) is not None and is_random(node)
+            for name in {node.name} | _item_names(node, 0)
+        },
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from torchferry.values.difference import Discrepancy, max_diff
 from torchferry.values.tolerance import Tolerance
 
 __all__ = [
+    "Apart",
     "Comparison",
     "Row",
     "Side",
@@ -27,6 +28,7 @@ __all__ = [
 
 _MASK = 1e4  # how far above all others a number is that is there to mask
 
+Apart = Callable[[torch.Tensor, torch.Tensor | None], Discrepancy]
 Verdict = Literal["ok", "differs", "random", "incomparable", "failed"]
 
 
@@ -238,6 +240,9 @@ class Comparison:
             lines.append(f"  differs{kind} by {said.abs:.3g} (scale {said.scale:.3g})")
         lines += [f"  {text}" for text in (said.reason, row.note) if text]
         lines += [f"  stands for {row.origin}" + (f" at {row.line}" if row.line else "")]
+        if self.suspects not in {(), (row.node,)}:
+            more = f" and {len(self.suspects) - 8} more" if len(self.suspects) > 8 else ""
+            lines.append(f"  at fault is one of: {', '.join(self.suspects[:8])}{more}")
         return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from torchferry.comparer.chance import Chance, as_good, chance_of_model
 from torchferry.comparer.comparison import Verdict, difference_of
+from torchferry.comparer.draws import may_be_drawn
 from torchferry.comparer.setting import Setting
 from torchferry.values.difference import Discrepancy
 
@@ -19,6 +20,7 @@ _BAKED = "the reference draws it at random, and the ONNX model has the same in e
 _OTHER = "it depends on random numbers that the reference draws, and the ONNX model does not"
 _APART = "it depends on random numbers that each side draws for itself"
 _DRAWN = "it is drawn at random"
+_ELSE = "it is drawn at random, but not from the distribution that the reference draws from"
 _ADDED = "the ONNX model draws random numbers for it, and the reference does not"
 _EQUAL = "equal numbers, or almost equal ones, may be found in any order"
 _UNSET = "nothing was written to its memory"
@@ -66,6 +68,13 @@ class Judge:
         given = self._origins.keys() if alone else self.shared
         self._open = own.dependent(given)
         self._loose = chance.dependent({self._origins[name].key for name in given}, apart) - apart
+        drawn_of_loose = {
+            name
+            for step in chance.steps
+            if step.draws and not step.read.isdisjoint(self._loose)
+            for name in step.made
+        }
+        self._bounds = {k: b for k, b in chance.bounds.items() if k not in drawn_of_loose}
         self._random = random
         self._places = own.places
 
@@ -105,7 +114,7 @@ class Judge:
         if difference.reason is not None:  # another shape or dtype is a fault whatever is drawn
             return "differs", ""
         if key in self._chance.drawn:
-            return ("random", _DRAWN) if name in self._random else ("differs", _BAKED)
+            return self._drawn(name, held[key], got)
         if key in self._loose:
             return "incomparable", _APART if name in self._open else _OTHER
         if self.allows(held[key], difference):
@@ -115,6 +124,14 @@ class Judge:
         if key in self._chance.unset:
             return "random", _UNSET
         return "differs", _ADDED if name in self._open else ""
+
+    def _drawn(self, name: str, expected: torch.Tensor, got: torch.Tensor) -> tuple[Verdict, str]:
+        """The verdict on a value that the reference draws at random."""
+        if name not in self._random:
+            return "differs", _BAKED
+        bounds = self._bounds.get(self._origins[name].key)
+        fair = bounds is None or may_be_drawn(expected, got, bounds, self.allows)
+        return ("random", _DRAWN) if fair else ("differs", _ELSE)
 
     def _as_good(
         self,

@@ -247,7 +247,9 @@ def _sets(inputs: Any) -> list[Call]:
         raise UsageError("a module is compared on inputs: give (args, kwargs), a tuple or a dict")
     found = [_call(one) for one in (inputs if isinstance(inputs, list) else [inputs])]
     if not found:
-        raise UsageError("an empty list of inputs: nothing would be compared")
+        raise UsageError(
+            "an empty list of inputs: nothing would be compared; give one set or more"
+        )
     return found
 
 

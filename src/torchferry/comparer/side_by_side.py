@@ -142,8 +142,7 @@ def _looked_at(
 def _explained(found: Comparison, walk: Walk, cut: Path | str | None, bisect: bool) -> Comparison:
     """All that one may want to know about the first divergence."""
     allows, setting = walk.judge.allows, walk.setting
-    if found.first is not None:
-        found = isolate(found, setting, allows, None if cut is None else Path(cut))
+    found = isolate(found, setting, allows, None if cut is None else Path(cut))
     own = chance_of_model(setting.onnx)
     first = found.first
     if first is not None and setting.reference.program is None and setting.module is not None:

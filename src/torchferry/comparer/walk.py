@@ -11,7 +11,14 @@ import onnxruntime
 import torch
 
 from torchferry.comparer.align import layer_of, line_of
-from torchferry.comparer.comparison import Comparison, Row, Vertex, difference_of, side_of
+from torchferry.comparer.comparison import (
+    Apart,
+    Comparison,
+    Row,
+    Vertex,
+    difference_of,
+    side_of,
+)
 from torchferry.comparer.histogram import histogram_of
 from torchferry.comparer.judge import Allows, Judge
 from torchferry.comparer.piece import ort_value, reads, tensor_of_ort, weight_bytes
@@ -43,7 +50,20 @@ class Walk:
         chosen: the reference's values that the ONNX side was given, by names of the graph.
     """
 
-    def __init__(self, setting: Setting, feed: Feed, allows: Allows) -> None:
+    def __init__(
+        self, setting: Setting, feed: Feed, allows: Allows, apart: Apart = difference_of
+    ) -> None:
+        """Make ready to run.
+
+        Args:
+            setting: what is compared.
+            feed: with ``torch`` each node is also given the reference's values.
+            allows: whether a value passes.
+            apart: how far a value by itself is from the reference's.
+
+        Raises:
+            UsageError: there is no such feed.
+        """
         if feed not in ("own", "torch"):
             raise UsageError(f"unknown feed {feed!r}: choose own or torch")
         self.rows: list[Row] = []
@@ -53,6 +73,7 @@ class Walk:
         self.chosen: dict[str, torch.Tensor] = {}
         self.judge = Judge(setting, allows, alone=feed == "torch")
         self.setting = setting
+        self._apart = apart
         self._reference = setting.reference
         feeds = {name: ort_value(tensor) for name, tensor in setting.feeds.items()}
         self._own = Windows(setting.onnx, feeds, setting.runner)
@@ -161,7 +182,7 @@ class Walk:
         judged, alone = got, None
         if self._local is not None:
             judged = None if local is None else tensor_of_ort(local)
-            alone = difference_of(expected, judged)
+            alone = self._apart(expected, judged)
         verdict, note = self.judge(name, held, judged, alone or error, self.numbers.get(name))
         if origin.how == "number" and verdict == "differs":
             return  # it was no match

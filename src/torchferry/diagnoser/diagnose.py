@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ from typing import Any
 import torch
 
 from torchferry.diagnoser.fallback import RestSession
+from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
 from torchferry.diagnoser.process import Limits
 from torchferry.diagnoser.replace import ShapeFunctions
 from torchferry.diagnoser.reproduction import write_reproduction
-from torchferry.diagnoser.rest import write_rest
+from torchferry.diagnoser.rest import rest_note, write_rest
 from torchferry.diagnoser.search import Search
 from torchferry.diagnoser.status import StatusExport
 from torchferry.diagnoser.strategy import CustomOpStrategy
@@ -37,8 +39,8 @@ __all__ = ["Culprit", "Diagnosis", "diagnose"]
 
 _REPLACING = CustomOpStrategy.ONLY_IF_FAILING
 
-Rest = tuple[Path | None, str]
-"""The file, or None and why there is none."""
+Rest = tuple[Path | None, str, str]
+"""The file, or None and why there is none; and what is to be known of it."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Diagnosis:
         culprits: what has to be changed, in the order in which the modules stand.
         rest: the ONNX file of everything else, if it was asked for.
         rest_refused: why there is none.
+        rest_note: how far it is from the model, or why that is not known.
         shape_functions: those that were given, which `open_rest` needs again.
     """
 
@@ -97,6 +100,7 @@ class Diagnosis:
     culprits: tuple[Culprit, ...]
     rest: Path | None = None
     rest_refused: str = ""
+    rest_note: str = ""
     shape_functions: ShapeFunctions | None = None
 
     @property
@@ -125,7 +129,8 @@ class Diagnosis:
         return RestSession(self.rest, pieces, self.shape_functions)
 
     def __str__(self) -> str:
-        return self.tree.get_export_report()
+        note = f"\n{self.rest}: {self.rest_note}" if self.rest_note else ""
+        return f"{self.tree.get_export_report()}{note}"
 
 
 def _status_of(piece: Piece) -> StatusExport | None:
@@ -177,11 +182,10 @@ def diagnose(
     _check_places(reproduce, export_rest)
     search = Search(options, _REPLACING, shape_functions, below=False, limits=limits)
     say = progress or (lambda _name: None)
-    say("run the model")
-    tree = trace_execution_piece_by_piece(model, inputs, 0, traced_method, traced_functions)
-    say("export piece by piece")
-    tree.take(search)
-    return _told(tree, search, reproduce, export_rest, say)
+    with state_kept(model) if isinstance(model, torch.nn.Module) else nullcontext():
+        say("run the model")
+        tree = trace_execution_piece_by_piece(model, inputs, 0, traced_method, traced_functions)
+        return _told(tree, search, reproduce, export_rest, say)
 
 
 def _check_places(reproduce: Path | str | None, export_rest: Path | str | None) -> None:
@@ -208,17 +212,19 @@ def _told(
     export_rest: Path | str | None,
     say: Callable[[str], None],
 ) -> Diagnosis:
-    """What a search found, with the files that are asked for."""
+    """What a search finds, with the files that are asked for."""
+    say("export piece by piece")
+    tree.take(search)
     options = search.options
     pieces = _pieces(tree, search)
     culprits = _grouped(pieces)
     if reproduce is not None and culprits:
         say("write reproductions")
         culprits = [_reproduced(one, pieces, options, Path(reproduce)) for one in culprits]
-    rest: Rest = (None, "")
+    rest: Rest = (None, "", "")
     if export_rest is not None:
         say("export the rest")
-        rest = _rest(tree, pieces, Path(export_rest), search.shape_functions)
+        rest = _rest(tree, pieces, Path(export_rest), search)
     return Diagnosis(tree, options.exporter, tuple(culprits), *rest, search.shape_functions)
 
 
@@ -228,13 +234,16 @@ def _pieces(tree: ModelDiagnoseOutput, search: Search) -> list[ModelDiagnoseOutp
     return [piece for piece in tree.walk() if id(piece) in blamed]
 
 
-def _rest(
-    tree: Piece, pieces: Sequence[Piece], path: Path, shape_functions: ShapeFunctions | None
-) -> Rest:
+def _rest(tree: Piece, pieces: Sequence[Piece], path: Path, search: Search) -> Rest:
     try:
-        return write_rest(tree, pieces, path, shape_functions), ""
+        write_rest(tree, pieces, path, search.shape_functions)
     except FerryError as error:  # what was found is worth more
-        return None, str(error)
+        return None, str(error), ""
+    try:
+        session = RestSession(path, pieces, search.shape_functions)
+    except FerryError as error:
+        return path, "", f"it cannot be run: {error}"
+    return path, "", rest_note(tree, session, search.options)
 
 
 def _grouped(pieces: Sequence[ModelDiagnoseOutput]) -> list[Culprit]:

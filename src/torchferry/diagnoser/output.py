@@ -13,6 +13,7 @@ import torch
 from torchferry.capturer import accept_aliases
 from torchferry.diagnoser.blame import who_raised
 from torchferry.diagnoser.functions import find_functions
+from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import telling
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
@@ -111,7 +112,8 @@ class ModelDiagnoseOutput(Piece):
         for piece in self.walk():
             piece.exporter, piece.exporter_status, piece.last_error = None, None, None
         try:
-            return search.visit(self)
+            with state_kept(self.model):
+                return search.visit(self)
         finally:
             for piece in self.walk():
                 piece.exporter_status = search.verdicts.get(id(piece))

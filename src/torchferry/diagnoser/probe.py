@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, recorded
 from torchferry.diagnoser.variant import Variant
@@ -16,7 +17,6 @@ from torchferry.diagnoser.widen import REFUSED, widened
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tree import leaves_of, replace_leaves
-from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, map_leaves
 
@@ -56,7 +56,9 @@ def probe(piece: Piece, variant: Variant) -> list[Row]:
     rank = len(rows[0].outputs)
     with quiet(), torch.no_grad():
         for args, kwargs in _other_inputs(piece, variant):
-            made = _run_fake(piece, args, kwargs) or _run(piece, args, kwargs)
+            # Fake tensors too write into buffers, which are none.
+            with state_kept(piece.model):
+                made = _run_fake(piece, args, kwargs) or _run(piece, args, kwargs)
             if made is not None and len(made.outputs) == rank:
                 rows.append(made)
     return rows
@@ -99,11 +101,10 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _run(piece: Piece, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row | None:
-    """Run the module for good; its buffers are as before afterwards."""
+    """Run the module for good."""
     if sum(leaf.numel() for leaf in _tensors((args, kwargs))) > _MOST:
         return None
-    with buffers_kept(piece.model):
-        return _called(piece, *clone((args, kwargs)))
+    return _called(piece, *clone((args, kwargs)))
 
 
 def _run_fake(piece: Piece, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row | None:

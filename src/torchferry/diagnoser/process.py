@@ -22,7 +22,7 @@ from torchferry.errors import UsageError
 
 __all__ = ["Limits", "in_process"]
 
-_PLAIN = ("step", "reason", "line", "advice", "made", "call", "unsteady")
+_PLAIN = ("step", "reason", "line", "advice", "made", "call", "unsteady", "unchecked")
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,25 @@ from pathlib import Path
 
 from torchferry.capturer import capture
 from torchferry.diagnoser.attempt import convert_seen
+from torchferry.diagnoser.comparison import difference, is_rounding, repeats
+from torchferry.diagnoser.fallback import RestSession
+from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.made import as_module
 from torchferry.diagnoser.operator import DOMAIN
+from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
 from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.widen import main_variant
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.values.clone import clone
+from torchferry.values.difference import string_diff
+from torchferry.values.kinds import attempt
 
-__all__ = ["write_rest"]
+__all__ = ["rest_note", "write_rest"]
+
+_UNSTEADY = "its numbers are random or depend on earlier calls, so that it was not compared"
 
 
 def write_rest(
@@ -54,3 +63,39 @@ def write_rest(
         made = convert_seen(captured, found.seen)
     io.save(made, path)
     return path
+
+
+def rest_note(tree: Piece, session: RestSession, options: Options) -> str:
+    """What is to be known of a file of `write_rest`: it was not made by the exporter that failed.
+
+    Args:
+        tree: the model, recorded.
+        session: the file.
+        options: their limits hold.
+
+    Returns:
+        how far it is from the recorded outputs, or why that is not known; nothing where it gives
+        them.
+    """
+    # The modules in it are the user's code.
+    with quiet(), state_kept(tree.model):
+        note, wrong = attempt(_compared, tree, session, options)
+    return f"it does not run on recorded inputs: {wrong}" if wrong is not None else str(note)
+
+
+def _compared(tree: Piece, session: RestSession, options: Options) -> str:
+    variant, _ = main_variant(tree)
+    for call in variant.calls:
+        args, kwargs = clone((call.args, call.kwargs))
+        got = session(*args, **kwargs)
+        found = difference(tree, call.outputs, got, options)
+        if found is None:
+            continue
+        if not repeats(tree, call, options):
+            return _UNSTEADY
+        if not is_rounding(tree, call, got, options, flat=False):
+            return (
+                f"it gives other numbers than PyTorch for recorded inputs: {string_diff(found)}. "
+                "Diagnose with the exporter to_onnx to see where"
+            )
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchferry.diagnoser.attempt import ONCE
@@ -20,6 +20,9 @@ from torchferry.errors import UsageError
 __all__ = ["Search", "Verdicts"]
 
 _log = logging.getLogger("torchferry")
+
+# What is in a piece that is tried so is its own.
+_AS_IT_IS = (CustomOpStrategy.NONE, CustomOpStrategy.ONLY_IF_FAILING)
 
 Verdicts = dict[int, StatusExport]
 """By the ``id`` of a piece, which its tree keeps alive."""
@@ -64,9 +67,34 @@ def _shared(piece: Piece) -> list[Piece]:
     return [*found]
 
 
+def _always_below(strategy: Strategy, piece: Piece) -> list[Piece]:
+    """What stands for operators in a piece wherever it is tried: a dictionary says so."""
+    if not isinstance(strategy, Mapping):
+        return []
+    shared = (part for part in _shared(piece) if _is_always(strategy, part))
+    return [*dict.fromkeys((*_outermost(strategy, piece), *shared))]
+
+
+def _outermost(strategy: Strategy, piece: Piece) -> Iterator[Piece]:
+    for child in piece.children:
+        if _is_always(strategy, child):
+            yield child
+        else:
+            yield from _outermost(strategy, child)
+
+
+def _is_always(strategy: Strategy, piece: Piece) -> bool:
+    return bool(piece.calls) and strategy_of(strategy, piece) is CustomOpStrategy.ALWAYS
+
+
 def _of_one_kind(status: StatusExport, other: StatusExport) -> bool:
     """Whether the same helps against both, if anything is known that does."""
     return status.advice == other.advice and status.advice not in ("", advice_for(""))
+
+
+def _is_settled(status: StatusExport) -> bool:
+    """Whether a piece works, and was seen to compute what is right."""
+    return status.is_ok() and not status.unchecked
 
 
 @dataclass
@@ -93,23 +121,28 @@ class Search:
     def visit(self, piece: Piece) -> StatusExport:
         """Try a piece, and those below it as far as the strategy wants it."""
         strategy = strategy_of(self.strategy, piece)
-        in_steps = self._in_steps(piece, strategy)
+        inside = _always_below(self.strategy, piece)
+        in_steps = not inside and self._in_steps(piece, strategy)
         status = try_piece(piece, self.options, once=True) if in_steps else None
         status = status or self._first(piece, strategy)
         _log.info("%s: %s", piece.path or piece.name, status.pretty_text())
         self.verdicts[id(piece)] = status
-        if status.is_ok() and (not self.below or strategy is CustomOpStrategy.NONE):
+        looked_into = bool(inside) or (self.below and strategy is not CustomOpStrategy.NONE)
+        if _is_settled(status) and not looked_into:
             self._never_called(piece)
             return status
         for part in (*piece.children, *_shared(piece)):
             if id(part) not in self.verdicts:
                 self.visit(part)
-        if in_steps and not self._explained(piece, status):
+        if in_steps and status.failed and not self._explained(piece, status):
             status = self._try(piece)
             self.verdicts[id(piece)] = status
-            if status.is_ok():
+            if _is_settled(status):
                 self._forget(piece)
                 return status
+        if status.is_ok() and status.unchecked and strategy in _AS_IT_IS:
+            status = self._suspected(piece, status, looked_into=looked_into)
+            self.verdicts[id(piece)] = status
         if status.failed and strategy is not CustomOpStrategy.ALWAYS:
             status = self._blamed(piece, status, strategy)
             self.verdicts[id(piece)] = status
@@ -144,13 +177,30 @@ class Search:
             for part, other in found
         )
 
-    def _forget(self, piece: Piece) -> None:
+    def _forget(self, piece: Piece, parts: Sequence[Piece] | None = None) -> None:
         """What was found of the parts of a piece that works as a whole is no fault of it."""
-        blamed = {path for status in self.verdicts.values() for path in status.blame}
-        for below in piece.walk():
-            if below is not piece and below.path not in blamed:
-                self.verdicts.pop(id(below), None)
+        inside = {id(below): below for below in piece.walk() if below is not piece}
+        others = [status for key, status in self.verdicts.items() if key not in inside]
+        blamed = {path for status in others for path in status.blame}
+        for key, below in inside.items():
+            if below.path not in blamed and (parts is None or below in parts):
+                self.verdicts.pop(key, None)
         self._never_called(piece)
+
+    def _suspected(self, piece: Piece, status: StatusExport, *, looked_into: bool) -> StatusExport:
+        """A piece with random numbers computes what is right if its parts do.
+
+        It was exported, so that a part which cannot be by itself is no fault of it.
+        """
+        parts = self._at_fault(piece)
+        wrong = tuple(part.path for part in parts if self.verdicts[id(part)].step == "DISC")
+        if not looked_into:
+            others = [part for part in parts if part.path not in wrong]
+            self._forget(piece, others if wrong else None)
+        if not wrong:
+            return status
+        return replace(status, status=StatusExportCode.FAIL_DISC, step="DISC", blame=wrong,
+                       reason=f"because of {', '.join(wrong)}")  # fmt: skip
 
     def culprits(self, piece: Piece) -> Iterator[Piece]:
         """The pieces whose own code is at fault, this one and below; each after its parts."""
@@ -177,6 +227,9 @@ class Search:
         children = _called(piece)
         if strategy is CustomOpStrategy.LOCAL and piece.calls and children:
             return self._with(piece, children, StatusExportCode.CHILDC)
+        inside = _always_below(self.strategy, piece)
+        if inside and piece.calls:
+            return self._with(piece, inside, StatusExportCode.CHILDC)
         return self._like_parent(piece) or self._try(piece)
 
     def _like_parent(self, piece: Piece) -> StatusExport | None:
@@ -210,7 +263,8 @@ class Search:
                 advice="see shape_functions",
             )  # fmt: skip
         # Onnxruntime has none of the operators, and what never repeats itself cannot be compared.
-        steady = not any(self._unsteady(part) for part in parts)
+        known = [self.verdicts[id(part)] for part in parts if id(part) in self.verdicts]
+        steady = not any(one.unsteady for one in known)
         with replaced(stand_ins):
             status = self._try(piece, compare=steady and self.options.exporter == "fx")
         note = f"replaced by operators: {', '.join(part.path or part.name for part in parts)}"
@@ -223,10 +277,6 @@ class Search:
             self._stand_ins[id(part)] = StandIn(part, self.shape_functions, symbolic=symbolic)
         return self._stand_ins[id(part)]
 
-    def _unsteady(self, part: Piece) -> bool:
-        status = self.verdicts.get(id(part))
-        return status is not None and status.unsteady
-
     def _blamed(
         self, piece: Piece, status: StatusExport, strategy: CustomOpStrategy
     ) -> StatusExport:
@@ -236,7 +286,8 @@ class Search:
             return status
         if strategy is CustomOpStrategy.NONE:
             return self._by_reason(status, parts)
-        again = self._with(piece, parts, StatusExportCode.CHILDC)
+        always = _always_below(self.strategy, piece)
+        again = self._with(piece, [*always, *parts], StatusExportCode.CHILDC)
         paths = tuple(part.path for part in parts)
         if again.is_ok():
             return replace(again, blame=paths)
@@ -246,12 +297,13 @@ class Search:
         # It may be that one way of exporting takes a part, and another the operators.
         called = _called(piece)
         if set(called) <= set(parts):
-            return again
+            return status if status.blame else again
         alone = self._with(piece, called, StatusExportCode.CHILDC)
         if alone.is_ok():
             note = f"with {', '.join(paths)} replaced alone it fails: {again.short_reason}"
             return replace(alone, blame=paths, notes=(*alone.notes, note))
-        return again  # with them out of the way it still fails: by its own code
+        # With them out of the way it still fails: by its own code, if that was seen.
+        return status if status.blame else again
 
     def _by_reason(self, status: StatusExport, parts: Sequence[Piece]) -> StatusExport:
         """Without replacing anything: a piece that says what one below says fails by that one."""

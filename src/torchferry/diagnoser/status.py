@@ -66,6 +66,7 @@ class StatusExport:
         inside: ``id`` of the modules that were being called as it was raised.
         call: which of the calls that were tried shows it; None where the export itself failed.
         unsteady: PyTorch computes something else each time, whatever its random numbers.
+        unchecked: its numbers are random, and the program draws others: no fault would show.
     """
 
     status: StatusExportCode
@@ -82,6 +83,7 @@ class StatusExport:
     inside: frozenset[int] = field(default=frozenset(), repr=False, compare=False)
     call: int | None = None
     unsteady: bool = False
+    unchecked: bool = False
 
     def is_ok(self) -> bool:
         """Whether the module was exported, whatever had to be replaced for it.

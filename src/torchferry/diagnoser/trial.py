@@ -72,7 +72,10 @@ def try_piece(
         )
     variant, found = tried(piece, options)
     notes = _left_out(piece, variant)
-    module, seen, taken = inputs_of(piece, found.seen)
+    given = _guarded("EXPORT", lambda: inputs_of(piece, found.seen), options)
+    if isinstance(given, StatusExport):
+        return replace(given, notes=notes)
+    module, seen, taken = given
     export = (ONCE if once else EXPORTERS)[options.exporter]
     with quiet(), buffers_kept(piece.model):
         made = _guarded("EXPORT", lambda: export(module, seen, options.exporter_kwargs), options)
@@ -319,16 +322,20 @@ def _differs(  # noqa: PLR0917  (all that is known of one attempt)
             place = with_code(line) if line else None
             advice = _one_line(_STEADY)
             return replace(found, reason=reason, line=place, advice=advice, unsteady=True)
-        run = made.run_freely or made.run
-        if _asked(
-            lambda: all(
-                is_random(piece, calls[n], run, options, flat=made.flat) for n, *_ in wrong
-            ),
-            options,
-            instead=False,
-        ):
-            return replace(status, notes=(*status.notes, _one_line(_RANDOM)))
+        differing = [calls[n] for n, *_ in wrong]
+        for alike in (True, False):
+            random = partial(_all_random, piece, differing, made, options, alike=alike)
+            if _asked(random, options, instead=False):
+                notes = (*status.notes, _one_line(_RANDOM))
+                return replace(status, notes=notes, unchecked=not alike)
     return replace(found, line=_line_at_fault(made, call, options))
+
+
+def _all_random(
+    piece: Piece, calls: Sequence[Record], made: Attempted, options: Options, *, alike: bool
+) -> bool:
+    run = made.run_freely or made.run
+    return all(is_random(piece, call, run, options, flat=made.flat, alike=alike) for call in calls)
 
 
 def _asked(question: Callable[[], Any], options: Options, *, instead: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torchferry.capturer.registering import register_containers
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant, variants
@@ -59,6 +60,8 @@ def widened(piece: Piece, variant: Variant) -> Widened:
     number that was passed beside the tensor, stay as they are.
     """
     calls: list[Call] = list(variant.calls)
+    # Modules hand one another what the model neither takes nor returns.
+    register_containers([(call.args, call.kwargs, call.outputs) for call in calls])
     tensors = [_tensors(piece, call) for call in piece.calls]
     sizes = _varying(piece, tensors)
     mine = [_tensors(piece, call) for call in calls]

@@ -73,7 +73,7 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["zoo:mlp", "model.onnx"])
     assert callable(told.pop("progress"))
     assert told == {
-        "model": "zoo:mlp", "inputs": None, "least": 1, "reference": "the module",
+        "model": "zoo:mlp", "inputs": None, "least": 0, "reference": "the module",
         "onnx": Path("model.onnx"), "sets": ["a set"], "feed": "own", "against": "program",
         "atol": None, "rtol": None, "level": "none", "providers": None, "keep": None, "cut": None,
         "bisect": False,
@@ -87,7 +87,7 @@ def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str,
     CliRunner().invoke(app, words)
     del told["progress"]
     assert told == {
-        "model": "m", "inputs": "f.py:sets", "least": 1, "reference": "the module",
+        "model": "m", "inputs": "f.py:sets", "least": 0, "reference": "the module",
         "onnx": Path("o.onnx"), "sets": ["a set"], "feed": "torch", "against": "eager",
         "atol": 0.5, "rtol": 0.25, "level": "all", "providers": ["A", "B"],
         "cut": Path("first.onnx"), "bisect": True, "keep": Path("v.safetensors"),
@@ -164,6 +164,15 @@ def test_two_files_are_compared_with_inputs_that_are_made_up(folder: Path) -> No
     assert done.exit_code == 1
     assert "node_Gemm_1" in done.stdout
     assert run(folder / "right.onnx", folder / "right.onnx").exit_code == 0
+
+
+def test_no_inputs_at_all_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "none.py").write_text("def sets():\n    return []\n", "utf-8")
+    inputs = f"{tmp_path / 'none.py'}:sets"
+    for model in (f"{folder / 'net.py'}:made", folder / "right.onnx"):
+        done = run(model, folder / "right.onnx", "--inputs", inputs)
+        assert isinstance(done.exception, UsageError)
+        assert str(done.exception).startswith("an empty list of inputs: nothing would be compared")
 
 
 def test_with_one_set_of_inputs(folder: Path) -> None:

@@ -130,7 +130,7 @@ def _reference(model: str, inputs: str | None) -> tuple[Any, Any]:
         if inputs is None:
             return model, None
         return model, as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
-    loaded = source.load_source(model, inputs=inputs, least=1)
+    loaded = source.load_source(model, inputs=inputs, least=0)
     return loaded.program or loaded.model, loaded.input_sets
 
 

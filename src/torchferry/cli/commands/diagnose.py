@@ -175,6 +175,8 @@ def _next_steps(model: str, found: Diagnosis) -> tuple[str, ...]:
             f"everything else is in {found.rest}; in Python, torchferry.diagnose(...).open_rest() "
             "runs it, the modules above by PyTorch"
         )
+    if found.rest_note:
+        steps.append(f"look at {found.rest} before it is used: {found.rest_note}")
     if found.rest_refused:
         steps.append(f"everything else could not be written: {found.rest_refused}")
     return tuple(steps)
@@ -210,6 +212,7 @@ def _data(found: Diagnosis) -> dict[str, Any]:
         "modules": modules,
         "culprits": culprits,
         "rest": None if found.rest is None else str(found.rest),
+        "rest_note": found.rest_note,
     }
 
 
