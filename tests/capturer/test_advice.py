@@ -1,6 +1,10 @@
 import pytest
+import torch
 
+from torchferry.capturer import capture
 from torchferry.capturer.advice import advise
+from torchferry.errors import CaptureError
+from torchferry.observer import Observation
 
 GUARD = RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)")
 
@@ -19,6 +23,9 @@ GUARD = RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)")
         ("y, _ = self.rnn(packed)", TypeError("size failed to unpack"), "padded tensor"),
         ("return Odd(x)", ValueError("Found Odd in output, which is not a known type"),
          "values.kinds.register"),
+        ("x = x * k", TypeError("holds a int: only tensors can come out of torch.cond and loops"),
+         "Make it a tensor on both sides"),
+        ("", AttributeError("quantized.LinearPackedParamsBase has no field"), "as it was before"),
         ("return f(x)", GUARD, "torch._check"),
     ],
 )  # fmt: skip
@@ -29,3 +36,24 @@ def test_each_construct_has_its_rewrite(code, error, want):
 def test_anything_else():
     assert advise(None, None).reason == "it failed"
     assert advise("/a/m.py:1: if x.shape[0] > 2:", ValueError("no good")).reason == "it failed"
+
+
+def test_what_torch_jit_made_is_told_as_such():
+    model = torch.nn.Sequential(torch.jit.script(torch.nn.ReLU()), torch.nn.Linear(3, 3))
+    with pytest.raises(CaptureError, match=r"a module of torch\.jit is in the model"):
+        capture(model, Observation.from_inputs(model, [(torch.ones(n, 3),) for n in (2, 4)]))
+
+
+def test_a_packed_sequence_is_told_whatever_its_layer_is_called():
+    class Packs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.LSTM(3, 2, batch_first=True)
+
+        def forward(self, x, lengths):
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, True, False)
+            return self.layer(packed)[1]
+
+    sets = [(torch.randn(n, 4, 3), torch.tensor([4] * n)) for n in (2, 3)]
+    with pytest.raises(CaptureError, match="Run the recurrent layer on the padded tensor"):
+        capture(Packs(), Observation.from_inputs(Packs(), sets))

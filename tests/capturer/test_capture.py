@@ -2,6 +2,7 @@ import inspect
 import logging
 import sys
 from collections import OrderedDict, namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,20 @@ def _positional(sets):
             raise NotImplementedError
 
     return seen_with(Given(), *sets)
+
+
+def test_threads_capture_one_after_the_other_and_leave_the_streams_alone():
+    streams, logger = (sys.stdout, sys.stderr), logging.getLogger("torch.fx")
+    before = logger.getEffectiveLevel()
+
+    def work(width):
+        model = torch.nn.Linear(width, 2)
+        with observe(model) as seen:
+            model(torch.randn(2, width))
+            model(torch.randn(3, width))
+        return capture(model, seen).fixed
+
+    with ThreadPoolExecutor(3) as executor:
+        assert list(executor.map(work, (3, 4, 5))) == [(), (), ()]
+    assert (sys.stdout, sys.stderr) == streams
+    assert logger.getEffectiveLevel() == before

@@ -51,6 +51,13 @@ def test_constructs_become_calls(body, call):
         ("for t in range(y):\n    z = x[t]\nreturn y", "it carries nothing along"),
         ("\nreturn x if (z := y) else -z", "it assigns within an expression"),
         ("\nreturn super().f(x) if y else x", "it calls super()"),
+        ("if x: y = super().f(x)\nreturn y", "it calls super()"),
+        ("if x: return y\nreturn (y,)", "its sides return unlike values"),
+        ("if x: return (z := y)\nreturn y", "it assigns within an expression"),
+        ("while (x := x - 1) > 0: y = x\nreturn y", "it assigns within an expression"),
+        ("if (y := x): y = y + 1\nreturn y", "it assigns within an expression"),
+        ("if x:\n    flag.mul_(2)\n    y = 1\nreturn y", "it calls flag.mul_, which changes"),
+        ("if x:\n    y.z.append(x)\n    y = 1\nreturn y", "it calls y.z.append, which changes"),
     ],
 )
 def test_what_is_refused_stays_as_it_was(body, reason):
@@ -65,6 +72,12 @@ def test_loops_over_modules_are_no_concern():
     body = "for layer in y:\n    x = layer(x)\nreturn x"
     text, rewriter = rewrite(body)
     assert DISPATCH not in text
+    assert [why for *_, why in rewriter.refused] == ["only for t in range(n) becomes a scan"]
+
+
+def test_what_a_side_makes_it_may_change():
+    text, rewriter = rewrite("if x:\n    y = [x]\n    y.append(flag)\nreturn y")
+    assert f"{DISPATCH}.choose(" in text
     assert rewriter.refused == []
 
 

@@ -4,13 +4,13 @@ import torch
 from torchferry.capturer.dispatch import (
     check,
     choose,
+    first,
     invert,
     repeat,
     runs_over,
     scan_over,
     stacked,
 )
-from torchferry.errors import CaptureError
 
 X = torch.tensor([1.0, 2.0])
 
@@ -38,7 +38,7 @@ def test_a_tensor_decides_how_often():
 
 
 def test_a_name_without_a_tensor_is_refused():
-    with pytest.raises(CaptureError, match="holds a int"):
+    with pytest.raises(TypeError, match="holds a int"):
         repeat(lambda n, x: x.sum() < 20, lambda n, x: (n + 1, x * 2), (0, X))
 
 
@@ -63,6 +63,17 @@ def test_a_scan_over_two_tensors():
     assert h.tolist() == [3, 3]
     assert ys.tolist() == [[0, 0], [1, 1], [2, 2]]
     assert stacked([X, X]).shape == (2, 2)
+
+
+@pytest.mark.parametrize(("count", "want"), [(2, 2), (3, 3), (0, 0), (-1, 0)])
+def test_the_first_slices_along_an_axis(count, want):
+    x = torch.arange(12).reshape(4, 3)
+    assert torch.equal(first(x, 1, count), x.T[:want])
+
+
+def test_no_more_slices_than_there_are():
+    with pytest.raises(RuntimeError):
+        first(X, 0, 3)
 
 
 def test_a_known_number_of_steps_is_python_s():

@@ -1,4 +1,6 @@
 import logging
+import threading
+import time
 
 import pytest
 import torch
@@ -161,3 +163,44 @@ def test_rows_have_a_state_and_a_diff():
         torch.export.export(torch.nn.LSTM(2, 2), (torch.ones(3, 1, 2),), dynamic_shapes=(dynamic,))
     hit = {row.subject: row for row in patch_rows()}["torch.ops.aten.lstm.input"]
     assert (hit.state, hit.hits > lstm.hits) == ("hit", True)
+
+
+def test_blocks_may_end_in_any_order():
+    before = functional.relu
+    third = Patch("torch.nn.functional.relu", "thrice", "", lambda found: lambda x: found(x) * 3)
+    first, second = apply_patches([DOUBLE]), apply_patches([third])
+    with first as one:
+        second.__enter__()
+        assert functional.relu(X).tolist() == [0, 18]
+    assert functional.relu(X).tolist() == [0, 9]
+    assert one.applied[0].hits == 1
+    with apply_patches([DOUBLE]):  # it lies below the other, and works again
+        assert functional.relu(X).tolist() == [0, 18]
+    second.__exit__(None, None, None)
+    assert functional.relu is before
+
+
+def test_threads_leave_functions_as_they_were():
+    before = functional.scaled_dot_product_attention
+
+    def work():
+        for _ in range(5):
+            with torch_export_patches(custom_patches=[DOUBLE]):
+                time.sleep(0.001)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    relu = functional.relu
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert functional.scaled_dot_product_attention is before
+    assert functional.relu is relu
+
+
+def test_what_other_code_put_on_top_goes_too(caplog):
+    before = functional.relu
+    with apply_patches([DOUBLE]):
+        functional.relu = doubled(functional.relu)
+    assert functional.relu is before
+    assert "replaced again" in caplog.text

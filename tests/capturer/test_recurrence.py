@@ -43,6 +43,30 @@ def test_a_stack_becomes_a_move_of_the_axis():
     assert ast.unparse(later) == "return ys.movedim(0, 1) + torch.stack(zs)"
 
 
+@pytest.mark.parametrize(
+    ("start", "after", "reason"),
+    [
+        ("ys = [h]", "torch.stack(ys)", "ys is not set to [] just before it"),
+        ("ys, zs = [], []", "torch.stack(ys)", "ys is not set to [] just before it"),
+        ("ys = []", "torch.stack(ys) * t", "t is read after it"),
+        ("ys: list = []", "torch.stack(ys)", ""),
+    ],
+)
+def test_what_stands_before_and_after(start, after, reason):
+    text = f"def f(x, h):\n    {start}\n    for t in range(n):\n        h = h + x[t]\n"
+    function = ast.parse(f"{text}        ys.append(h)\n    return {after}").body[0]
+    before, loop, *rest = function.body
+    found = Recurrence(loop, {"h"}, {"h", "x", "ys"}, [before])
+    assert found.obstacle({"x", "h", "ys"}, rest, function) == reason
+
+
+def test_another_loop_may_have_the_same_counter():
+    text = "def f(x, h):\n    for t in range(n):\n        h = h + x[t]\n"
+    function = ast.parse(f"{text}    for t in range(3):\n        h = h + t\n    return h").body[0]
+    found = Recurrence(function.body[0], {"h"}, {"h", "x"})
+    assert found.obstacle({"x", "h"}, function.body[1:], function) == ""
+
+
 def test_a_list_with_another_use_is_refused():
     text = "def f(x, h):\n    ys = []\n    for t in range(n):\n        h = h + x[t]\n"
     text += "        ys.append(h)\n    return ys[0], torch.stack(ys)"

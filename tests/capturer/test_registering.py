@@ -1,9 +1,12 @@
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from torchferry.capturer.registering import register_containers
+from torchferry.capturer.registering import register_arguments, register_containers
+from torchferry.errors import UsageError
+from torchferry.observer import Observation
 
 
 @dataclass
@@ -30,3 +33,20 @@ def test_classes_within_one_another_are_registered_once():
 def test_what_pytorch_knows_is_not_registered():
     assert register_containers(({"x": torch.ones(1)}, [1, (None, "text")])) == ()
     assert register_containers(torch.ones(1)) == ()
+
+
+@dataclass
+class Given:
+    x: torch.Tensor
+
+
+def test_what_was_inferred_while_an_argument_was_opaque_is_forgotten():
+    class Takes(torch.nn.Module):
+        def forward(self, given):
+            return given.x
+
+    seen = Observation.from_inputs(Takes(), [(Given(torch.ones(n)),) for n in (2, 3)])
+    with pytest.raises(UsageError, match="PyTorch does not look into"):
+        _ = seen.arguments
+    assert register_arguments(seen) == (f"{__name__}:Given",)
+    assert [argument.path for argument in seen.arguments] == [("given", "x")]

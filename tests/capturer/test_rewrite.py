@@ -1,8 +1,10 @@
 import pytest
 import torch
 
-from torchferry.capturer import rewritten
+from torchferry.capturer import capture, rewritten
 from torchferry.capturer.control_flow import DISPATCH
+from torchferry.errors import CaptureError
+from torchferry.observer import Observation
 
 
 class Chooses(torch.nn.Module):
@@ -64,6 +66,41 @@ class Steps(torch.nn.Module):
         return torch.stack(ys, dim=1), h
 
 
+class Fewer(torch.nn.Module):
+    """Takes fewer slices than there are, of the longer of two tensors."""
+
+    def forward(self, x, y):
+        h = torch.zeros(3)
+        for t in range(x.shape[0] - 1):
+            h = torch.tanh(h + x[t])
+        ys = []
+        for t in range(x.shape[0]):
+            h = torch.tanh(h + y[t])
+            ys.append(h)
+        return torch.stack(ys), h
+
+
+class Flags(torch.nn.Module):
+    """Python decides, in ways that tensors could not."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.__scale, self.seen = False, 2.0, []
+
+    def forward(self, x):
+        if not self.one:
+            self.seen.append(1)
+        y = x * self.__scale if x.sum() > 0 else x
+        n = 3
+        while (n := n - 1) > 0:
+            y = y * 2
+        if (m := n + 2) > 1:
+            m = m + 1
+        if self.one:
+            return y
+        return (y * m,)
+
+
 class Keeps(torch.nn.Module):
     def forward(self, x):
         if x.sum() > 0:
@@ -80,6 +117,8 @@ SETS = {
     Returns: [(torch.ones(2), torch.rand(2)), (-torch.ones(4), torch.rand(4))],
     Halves: [(torch.rand(2),), (torch.rand(9) * 50,), (torch.zeros(3),)],
     Signs: [(torch.full((n, 3), v),) for n, v in ((2, 1.0), (4, -1.0), (3, -0.01))],
+    Fewer: [(torch.randn(n, 3), torch.randn(2 * n, 3)) for n in (4, 2, 3)],
+    Flags: [(torch.full((n, 3), v),) for n, v in ((2, 1.0), (4, -1.0), (3, -0.01))],
     Steps: [(torch.randn(b, t, 3), torch.rand(t)) for b, t in ((2, 4), (3, 7), (1, 1))],
 }
 
@@ -99,7 +138,7 @@ def test_eager_computes_the_same_within_the_block_and_the_class_is_as_before(mak
         for one, want in zip(SETS[make], wants, strict=True):
             torch.testing.assert_close(model(*one), want)
     assert make.forward is before
-    assert rewriting.refused == []
+    assert (rewriting.refused == []) is (make is not Flags)
 
 
 def test_a_flag_of_python_stays_one():
@@ -149,11 +188,14 @@ def test_what_is_left_alone_and_why():
     with rewritten(Keeps()) as rewriting:
         assert Keeps()(torch.ones(1)).tolist() == [1]
     assert rewriting.diff == ""
-    (one, other) = rewriting.refused
+    (one, other, third) = rewriting.refused
     assert one.startswith(f"{__file__}:")
     assert "if x.sum() > 0:" in one
     assert one.endswith("it sets self.seen")
     assert other.endswith("it breaks")
+    assert third.endswith("only for t in range(n) becomes a scan")
+    assert rewriting.why(one.rpartition(": ")[0]) == (one,)
+    assert rewriting.why(None) == ()
 
 
 def test_closures_defaults_and_super():
@@ -176,8 +218,67 @@ def test_closures_defaults_and_super():
     assert DISPATCH in rewriting.diff
 
 
+def test_super_within_an_if_stays_python_s():
+    class Child(Halves):
+        def forward(self, x):
+            if x.shape[0] > 1:
+                x, _ = super().forward(x)
+            return x + 1
+
+    with rewritten(Child()) as rewriting:
+        assert Child()(torch.full((2,), 4.0)).tolist() == [1.5, 1.5]
+    assert "it calls super()" in rewriting.refused[0]
+
+
 def test_it_is_undone_after_an_error():
     before = Halves.forward
     with pytest.raises(ZeroDivisionError), rewritten(Halves()):
         raise ZeroDivisionError
     assert Halves.forward is before
+
+
+class Constants(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:  # constants
+            k, y = 2, x
+        else:
+            k, y = 3, -x
+        return y * k
+
+
+class Rows(torch.nn.Module):
+    def forward(self, x):
+        h = torch.zeros(3)
+        for row in x:
+            h = torch.tanh(h + row)
+        return h
+
+
+class Appends(torch.nn.Module):
+    def forward(self, x):
+        y, ys = x, []
+        if x.sum() > 0:  # appends
+            y = x * 2
+            ys.append(y)
+        return y, ys
+
+
+def seen_of(model):
+    return Observation.from_inputs(model, [(torch.ones(n, 3),) for n in (2, 4)])
+
+
+def test_a_constant_that_a_tensor_decides_is_an_error_that_names_the_line(line):
+    with pytest.raises(CaptureError) as caught:
+        capture(Constants(), seen_of(Constants()), rewrite=True)
+    said = str(caught.value)
+    assert line("constants") in said
+    assert "Make it a tensor on both sides" in said
+
+
+def test_why_a_line_was_not_rewritten_is_told(line):
+    with pytest.raises(CaptureError, match=r"not rewritten, as it calls ys\.append") as caught:
+        capture(Appends(), seen_of(Appends()), rewrite=True)
+    assert line("appends") in str(caught.value)
+    found = capture(Rows(), seen_of(Rows()), rewrite=True)
+    assert len(found.fixed) == 1
+    assert found.declined == (f"{found.fixed[0].line}: only for t in range(n) becomes a scan",)

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,44 @@ def test_what_can_be_rewritten_is_captured_all_the_same() -> None:
     assert report.ok, report.problems
     assert "torch.cond" not in report.data["rewritten"]
     assert "+" in report.data["rewritten"]
+
+
+def test_a_program_cannot_be_rewritten() -> None:
+    program = torch.export.export(nn.ReLU(), (torch.ones(2),))
+    with pytest.raises(UsageError, match="a program that is captured already has none"):
+        export(program, SETS, rewrite=True)
+
+
+class _AddsInPlace(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = x * 1
+        y = h
+        if x.sum() > 0:
+            y += 1
+        return h, y
+
+
+def test_a_side_that_writes_to_what_is_outside_is_refused() -> None:
+    with pytest.raises(ConversionError, match="SpecViolationError"):
+        export(_AddsInPlace(), SETS, rewrite=True)
+
+
+@dataclass
+class _Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+class _Sums(nn.Module):
+    def forward(self, pair: _Pair) -> torch.Tensor:
+        return pair.left + pair.right
+
+
+def test_a_dataclass_may_be_an_argument() -> None:
+    sets = [((_Pair(torch.rand(n, 2), torch.rand(n, 2)),), {}) for n in (2, 3)]
+    report = export(_Sums(), sets).report
+    assert report is not None
+    assert report.ok, report.problems
 
 
 def test_a_model_that_onnxruntime_cannot_load_raises(

@@ -1,5 +1,6 @@
 """Jobs in processes of their own: whatever becomes of one, the next is done."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from torchferry.exporter.host import close_hosts, run_job
 from torchferry.exporter.job import OUTCOMES, Job
 
 MODELS = """
-import os, time, torch
+import os, subprocess, time, torch
 
 class Right(torch.nn.Module):
     def forward(self, x):
@@ -37,13 +38,20 @@ class Grows(torch.nn.Module):
     def forward(self, x):
         return x + len(bytearray(2**36))
 
+class Spawns(torch.nn.Module):
+    def forward(self, x):
+        child = subprocess.Popen(["sleep", "600"])
+        with open(__file__ + ".pid", "w") as file:
+            file.write(str(child.pid))
+        time.sleep(600)
+
 def make(cls):
     def factory():
         return cls(), [(torch.randn(n, 3),) for n in (2, 4)]
     return factory
 
-right, crashes, dies, leaves, hangs, grows = map(
-    make, (Right, Crashes, Dies, Leaves, Hangs, Grows)
+right, crashes, dies, leaves, hangs, grows, spawns = map(
+    make, (Right, Crashes, Dies, Leaves, Hangs, Grows, Spawns)
 )
 """
 
@@ -74,6 +82,20 @@ def test_the_process_may_end_in_any_way(models, name, outcome, reason):
     assert row.seconds > 0
     assert row.outcome in OUTCOMES
     assert host._IDLE.qsize() == 1  # the same host for all
+
+
+@pytest.mark.slow
+def test_what_a_model_started_ends_with_it(models):
+    row = run_job(Job(f"{models}:spawns"), timeout=8)
+    assert row.outcome == "timeout"
+    status = Path("/proc", models.with_suffix(".py.pid").read_text(), "status")
+    if not Path("/proc/self").exists():
+        pytest.skip("no /proc")
+    for _ in range(100):
+        if not status.exists() or "zombie" in status.read_text():
+            return
+        time.sleep(0.05)
+    pytest.fail("it still runs")
 
 
 @pytest.mark.slow

@@ -30,6 +30,12 @@ def make(cls):
     return factory
 
 right, fixes, decides = map(make, (Right, Fixes, Decides))
+
+def large():
+    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
+def bare():
+    return Right()
 """
 
 
@@ -47,6 +53,8 @@ def models(tmp_path_factory) -> Path:
         ("fixes", "specialised", ""),
         ("decides", "refused", "CaptureError"),
         ("missing", "refused", "UsageError"),
+        ("large", "memory", "can't allocate memory"),
+        ("bare", "refused", "let package.module:factory return (model, input sets)"),
     ],
 )
 def test_what_came_of_it(models, name, outcome, reason):

@@ -22,11 +22,13 @@ def test_attempts_that_failed_say_why(walked):
 def test_patches_and_rewritten_code_are_shown(walked):
     patch = patch_rows()[0]
     captured = replace(
-        walked.findings.captured, patches=(patch.subject,), rewritten="-if x:\n+torch.cond(x)"
-    )
+        walked.findings.captured, patches=(patch.subject,), rewritten="-if x:\n+torch.cond(x)",
+        declined=("m.py:3: for row in x:: only",),
+    )  # fmt: skip
     sections = {section.title: section.blocks[0] for section in capture_sections(captured)}
     assert sections["Patches"].rows[0] == (patch.subject, patch.why, patch.link)
     assert "torch.cond" in sections["Rewritten"].text
+    assert sections["Not rewritten"].rows == (("m.py:3: for row in x:: only",),)
     data = capture_data(captured)
     assert data["patches"] == [patch.subject]
     assert data["rewritten"] == captured.rewritten

@@ -52,6 +52,19 @@ def test_what_is_done_is_not_done_again(quick, tmp_path):
     assert [row.outcome for row in rows] == ["ok", "wrong", "ok"]
 
 
+def test_a_mistake_of_the_user_s_is_tried_again(quick, tmp_path):
+    file = tmp_path / "r.jsonl"
+    mistaken = Row(JOBS[0], "refused", "UsageError: a has no 'good'")
+    refused = Row(JOBS[1], "refused", "CaptureError: no")
+    file.write_text("".join(json.dumps(row.to_dict()) + "\n" for row in (mistaken, refused)))
+    rows = sweep(JOBS[:2], file)
+    assert [row.outcome for row in rows] == ["ok", "refused"]
+    assert [job for job, *_ in quick] == [JOBS[0]]
+    quick.clear()
+    assert [row.outcome for row in sweep(JOBS[:2], file)] == ["ok", "refused"]
+    assert quick == []
+
+
 def test_rows_after_a_cut_line_can_be_read_again(quick, tmp_path):
     file = tmp_path / "r.jsonl"
     sweep(JOBS[:1], file)

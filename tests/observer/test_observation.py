@@ -290,3 +290,16 @@ def test_sizes_that_no_dimension_can_have_are_refused():
     with pytest.raises(UsageError, match=r"no x has shape \[-1, 3\], as batch_size=-1 asks"):
         seen.inputs_at({"batch_size": -1})
     assert seen.inputs_at({"batch_size": 0})[1]["x"].shape == (0, 3)
+
+
+def test_a_cache_given_under_both_names_is_one_argument():
+    class Decoder(torch.nn.Module):
+        def forward(self, x, cache=None, **kwargs):
+            return x
+
+    x, sets = torch.ones(2), [{"cache": torch.ones(2)}, {"past_key_values": torch.ones(3)}]
+    seen = observed(Decoder(), *[{"x": x, **one} for one in sets])
+    assert [argument.path for argument in seen.arguments] == [("x",), ("cache",)]
+    assert seen.normalized(seen.calls[1])[1]["cache"].shape == (3,)
+    alone = observed(Decoder(), *[{"x": x, "past_key_values": torch.ones(n)} for n in (2, 3)])
+    assert alone.arguments[1].path == ("past_key_values",)

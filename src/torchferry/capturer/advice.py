@@ -26,6 +26,11 @@ class Advice:
 
 # (pattern of the user's line, pattern of torch's error, advice); the first row that fits.
 _DATA = "data-dependent|Data-dependent|unbacked|UserDefinedObject|Unsupported|failed to unpack"
+_PACKED = Advice(
+    "a packed sequence depends on the lengths' values",
+    "Run the recurrent layer on the padded tensor, and take the last states with "
+    "torch.gather at lengths - 1",
+)
 _ROWS: tuple[tuple[str, str, Advice], ...] = (
     (
         r"\.tolist\(\)",
@@ -39,18 +44,41 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     (
         r"pack_padded_sequence|PackedSequence|self\.\w*(rnn|lstm|gru)\w*\(",
         "failed to unpack|_pack_padded|batch_sizes|Unsupported",
-        Advice(
-            "a packed sequence depends on the lengths' values",
-            "Run the recurrent layer on the padded tensor, and take the last states with "
-            "torch.gather at lengths - 1",
-        ),
+        _PACKED,
     ),
+    ("", r"_pack_padded|batch_sizes|(?s:failed to unpack.*\brnn\.py)", _PACKED),
     (
         "",
         r"observer_enabled",
         Advice(
             "a FakeQuantize still observes, and changes its scale in every call",
             "Call model.apply(torch.ao.quantization.disable_observer) before the export",
+        ),
+    ),
+    (
+        "",
+        "only tensors can come out of torch.cond",
+        Advice(
+            "a tensor decides what a name is that holds no tensor on one side",
+            "Make it a tensor on both sides, of one shape and dtype (torch.where(test, 2, 3)), "
+            "or write the whole without it",
+        ),
+    ),
+    (
+        "",
+        r"torch\.jit\.",
+        Advice(
+            "a module of torch.jit is in the model, which torch.export cannot look into",
+            "Use the module it was made of, before torch.jit.script or torch.jit.trace",
+        ),
+    ),
+    (
+        "",
+        "PackedParamsBase",
+        Advice(
+            "it has layers of torch.ao.quantization, whose weights are packed",
+            "Export the model as it was before quantize_dynamic or convert, and quantize the "
+            "ONNX model, for example with onnxruntime.quantization",
         ),
     ),
     (
@@ -124,21 +152,23 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     ),
 )
 _SETTINGS = str(Path("torch", "ao", "quantization"))
+_RECURRENT = str(Path("torch", "nn", "modules", "rnn.py"))
 _OTHER = Advice("it failed", "Change that line, or give inputs that do not reach it")
 
 
-def advise(line: str | None, error: BaseException | None) -> Advice:
+def advise(line: str | None, error: BaseException | None, said: str = "") -> Advice:
     """What to say about a failed trace.
 
     Args:
         line: ``file:line: code`` of the user's, where it is known.
         error: what torch.export raised.
+        said: what else there is to go by, of other attempts.
 
     >>> advise("model.py:3: n = x.sum().item()", ValueError("data-dependent expression")).reason
     'a number read out of a tensor decides a size'
     """
     code = line.split(": ", 1)[1] if line and ": " in line else ""
-    text = "\n".join([str(error), *_settings(error)])
+    text = "\n".join([str(error), *_settings(error), said])
     for in_code, in_error, advice in _ROWS:
         if re.search(in_code, code) and re.search(in_error, text):
             return advice
@@ -146,7 +176,9 @@ def advise(line: str | None, error: BaseException | None) -> Advice:
 
 
 def _settings(error: BaseException | None) -> Iterator[str]:
-    """Lines of PyTorch's quantization that an exception went through."""
+    """Lines of PyTorch's quantization, and its file of LSTMs, that an exception went through."""
     for frame in traceback.extract_tb(error.__traceback__) if error else ():
+        if _RECURRENT in frame.filename:
+            yield frame.filename
         if _SETTINGS in frame.filename:
             yield frame.line or ""

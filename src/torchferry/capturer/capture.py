@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
@@ -23,9 +24,9 @@ from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
-from torchferry.capturer.registering import register_containers
+from torchferry.capturer.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured
-from torchferry.capturer.rewrite import rewritten
+from torchferry.capturer.rewrite import Rewriting, rewritten
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state import Change, watch_state, written_buffers
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
@@ -36,6 +37,10 @@ from torchferry.observer.keywords import explicit_keywords
 from torchferry.values.oblivious import sizes_oblivious
 
 __all__ = ["capture"]
+
+
+# A trace replaces what all threads share: methods, the standard streams, torch's loggers.
+_LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -118,20 +123,18 @@ def capture(
         UsageError: ``seen`` has no call, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
-    registered: list[str] = []
-    for call in seen.calls:
-        registered += register_containers((call.args, call.kwargs, call.outputs))
-    if registered:
-        vars(seen).pop("arguments", None)  # inferred while these classes were opaque
-    with rewritten(model) if rewrite else nullcontext("") as diff:
-        driver = _Driver(model, seen, patch, custom_patches, rewrite)
+    registered = register_arguments(seen)
+    registered += register_containers([call.outputs for call in seen.calls])
+    with _LOCK, rewritten(model) if rewrite else nullcontext(Rewriting()) as rewriting:
+        driver = _Driver(model, seen, patch, custom_patches, rewriting if rewrite else None)
         captured = driver.run()
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
         program=program,
         registered=(*registered, *driver.registered),
-        rewritten=str(diff) or captured.rewritten,
+        rewritten=rewriting.diff or captured.rewritten,
+        declined=tuple(why for one in captured.fixed for why in rewriting.why(one.line)),
     )
     _refuse_fixed(model, seen, captured)
     return captured
@@ -144,6 +147,7 @@ def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured)
         raise CaptureError(
             f"{type(model).__name__} cannot be exported with the dimensions asked for:\n"
             + "\n".join(f"  {one}" for one in broken[:8])
+            + "".join(f"\n  not rewritten: {one}" for one in captured.declined[:2])
             + "\nChange that line so that it does not need the number, or leave the dimension "
             "out of the dynamic ones",
             [(a.strategy, a.error or "") for a in captured.attempts],
@@ -159,13 +163,13 @@ class _Driver:
         seen: Observation,
         patch: bool,
         custom_patches: Sequence[Patch | type[Any]],
-        rewrite: bool,
+        rewriting: Rewriting | None,
     ) -> None:
         self.model = model
         self.seen = seen
         self.patch = patch
         self.custom_patches = custom_patches
-        self.rewrite = rewrite
+        self.rewriting = rewriting  # None where nothing is to be rewritten
         self.attempts: list[Attempt] = []
         self.errors: list[Exception] = []
         self.registered: tuple[str, ...] = ()
@@ -205,7 +209,9 @@ class _Driver:
 
     def _stopped_by_checks(self) -> bool:
         """Whether values decided something, and checks are what may have asked for them."""
-        if self.rewrite or not any("data-dependent" in str(error) for error in self.errors):
+        if self.rewriting is not None or not any(
+            "data-dependent" in str(error) for error in self.errors
+        ):
             return False
         with rewritten(self.model, only_checks=True) as found:
             return bool(found.diff)
@@ -252,8 +258,12 @@ class _Driver:
     def _failure(self) -> CaptureError:
         error = self.errors[0]
         line = line_of_error(error)
-        advice = advise(line, error)
+        # Only Dynamo tells a module of torch.jit by name.
+        said = [a.error for a in self.attempts if a.error and "torch.jit." in a.error]
+        advice = advise(line, error, "\n".join(said))
         where = f", at {line}" if line else ""
+        if self.rewriting is not None and (declined := self.rewriting.why(line)):
+            where += f"; not rewritten, as {declined[0].rpartition(': ')[2]}"
         told = [
             f"torch.export cannot capture {type(self.model).__name__}: {advice.reason}{where}.",
             f"{advice.rewrite}. What each strategy said:",

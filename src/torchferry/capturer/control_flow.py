@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchferry.capturer.recurrence import Recurrence, counts
+from torchferry.capturer.recurrence import Recurrence, appended, counts
 
 __all__ = ["DISPATCH", "Rewriter"]
 
@@ -36,6 +36,8 @@ _STOPS: dict[type[ast.AST], str] = {
     ast.Import: "it imports",
     ast.ImportFrom: "it imports",
 }
+
+_LISTS = ("append", "extend", "insert", "pop", "update")  # methods that change a list or a dict
 
 
 @dataclass
@@ -81,10 +83,12 @@ class Rewriter:
                 case ast.While():
                     result += self._while(statement, bound)
                 case ast.For() if counts(statement):
-                    result += self._for(statement, rest, bound)
-                case _:  # loops over lists of modules and the like are Python's
+                    result += self._for(statement, body[:number], rest, bound)
+                case ast.For():  # loops over lists of modules and the like are Python's
+                    result += self._refuse(statement, "only for t in range(n) becomes a scan")
+                case _:
                     result.append(statement)
-                    if not isinstance(statement, ast.For | ast.Try | ast.With):
+                    if not isinstance(statement, ast.Try | ast.With):
                         bound |= _assigned([statement])
         return result
 
@@ -98,9 +102,7 @@ class Rewriter:
         self.count += 1
         made = ast.parse(textwrap.dedent(text)).body
         for top in made:
-            for node in ast.walk(top):
-                if hasattr(node, "lineno"):
-                    ast.copy_location(node, statement)
+            _place(top, statement)
         return made
 
     def _check_of(self, statement: ast.If | ast.Assert) -> list[ast.stmt]:
@@ -118,20 +120,19 @@ class Rewriter:
 
     def _conditional(self, node: ast.IfExp) -> ast.expr:
         """``a if test else b`` as a choice between two functions without arguments."""
-        inside = [*ast.walk(node)]
         reason = _obstacle([node])
-        if any(isinstance(one, ast.Name) and one.id == "super" for one in inside):
-            reason = reason or "it calls super(), which a function within has not"
         if reason:
             self.refused.append((node.lineno, ast.unparse(node), reason))
             return node
         sides = (f"lambda: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
         text = f"{DISPATCH}.choose({_test(node.test)}, {', '.join(sides)})[0]"
         self.count += 1
-        return ast.copy_location(ast.parse(text, mode="eval").body, node)
+        made = ast.parse(text, mode="eval").body
+        _place(made, node)
+        return made
 
     def _if(self, statement: ast.If, bound: set[str]) -> list[ast.stmt]:
-        reason = _obstacle([*statement.body, *statement.orelse])
+        reason = _obstacle([statement.test, *statement.body, *statement.orelse])
         then, other = _assigned(statement.body), _assigned(statement.orelse)
         names = sorted((then | other) & self._read_outside(statement))
         unset = [name for name in names if name not in bound and name not in then & other]
@@ -147,9 +148,12 @@ class Rewriter:
     def _returning(
         self, statement: ast.If, other: list[ast.stmt], bound: set[str]
     ) -> list[ast.stmt]:
-        reason = _obstacle(statement.body[:-1]) or _obstacle(other[:-1])
+        last = [statement.body[-1], other[-1]]
+        inside = [*statement.body[:-1], *other[:-1], *(_value(one) for one in last)]
+        reason = _obstacle([statement.test, *inside])
         values = [_returned(statement.body), _returned(other)]
-        if reason or len(values[0]) != len(values[1]):
+        tuples = {isinstance(_value(one), ast.Tuple) for one in last}
+        if reason or len(tuples) > 1 or len(values[0]) != len(values[1]):
             remaining = [] if statement.orelse else other
             refused = self._refuse(statement, reason or "its sides return unlike values")
             return [*refused, *self._block(remaining, bound)]
@@ -157,11 +161,8 @@ class Rewriter:
         for title, body, value in zip(("_then", "_else"), (statement.body, other), values,
                                       strict=True):  # fmt: skip
             text += self._branch(f"{title}_{statement.lineno}", body[:-1], value, bound)
-        last = statement.body[-1]
-        one = not (isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple))
-        return self._made(
-            statement, f"{text}return {self._choice(statement)}{'[0]' if one else ''}"
-        )
+        item = "" if tuples == {True} else "[0]"
+        return self._made(statement, f"{text}return {self._choice(statement)}{item}")
 
     def _choice(self, statement: ast.If) -> str:
         line = statement.lineno
@@ -179,7 +180,8 @@ class Rewriter:
         read = self._read_outside(statement) | _read([statement])
         names = sorted(_assigned(statement.body) & read)
         unset = [name for name in names if name not in bound]
-        reason = _obstacle(statement.body) or ("it has an else" if statement.orelse else "")
+        reason = _obstacle([statement.test, *statement.body])
+        reason = reason or ("it has an else" if statement.orelse else "")
         if unset:
             reason = reason or f"{unset[0]} is not set before it"
         if reason or not names:
@@ -190,10 +192,17 @@ class Rewriter:
         call = f"{DISPATCH}.repeat(_test_{line}, _body_{line}, {_list(names)})"
         return self._made(statement, f"{text}{_list(names)} = {call}")
 
-    def _for(self, statement: ast.For, rest: list[ast.stmt], bound: set[str]) -> list[ast.stmt]:
+    def _for(
+        self,
+        statement: ast.For,
+        before: Sequence[ast.stmt],
+        rest: list[ast.stmt],
+        bound: set[str],
+    ) -> list[ast.stmt]:
         loop = Recurrence(statement, _assigned(statement.body), _read([statement])
-                          | self._read_outside(statement))  # fmt: skip
-        reason = _obstacle(statement.body) or loop.obstacle(bound, rest, self.function)
+                          | self._read_outside(statement), before)  # fmt: skip
+        kept = [one for one in statement.body if appended(one) is None]
+        reason = _obstacle(kept) or loop.obstacle(bound, rest, self.function)
         if reason:
             return self._refuse(statement, reason)
         for later in rest:
@@ -232,6 +241,14 @@ class _Checks(ast.NodeTransformer):
         return self.check_of(node)
 
 
+def _place(made: ast.stmt | ast.expr, original: ast.stmt | ast.expr) -> None:
+    """Put all of it on the first line of the original, which is what a traceback then shows."""
+    for node in ast.walk(made):
+        if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword):
+            node.lineno = node.end_lineno = original.lineno
+            node.col_offset = node.end_col_offset = original.col_offset
+
+
 def _function(
     title: str, parameters: Sequence[str], body: Sequence[ast.stmt], values: Sequence[str]
 ) -> str:
@@ -259,11 +276,16 @@ def _returns(body: Sequence[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], ast.Return) and body[-1].value is not None
 
 
+def _value(statement: ast.stmt) -> ast.expr:
+    """What a return gives back."""
+    value = statement.value if isinstance(statement, ast.Return) else None
+    return value or ast.Constant(None)
+
+
 def _returned(body: Sequence[ast.stmt]) -> list[str]:
-    last = body[-1]
-    value = last.value if isinstance(last, ast.Return) else None
+    value = _value(body[-1])
     values = value.elts if isinstance(value, ast.Tuple) else [value]
-    return [ast.unparse(one) for one in values if one is not None]
+    return [ast.unparse(one) for one in values]
 
 
 def _names(top: ast.AST, context: type[ast.expr_context]) -> Iterable[ast.Name]:
@@ -287,6 +309,7 @@ def _read(body: Sequence[ast.stmt]) -> set[str]:
 
 def _obstacle(body: Sequence[ast.AST]) -> str:
     """Why a body cannot become a function, or ``""``."""
+    own = {name.id for top in body for name in _names(top, ast.Store)}
     for top in body:
         for node in ast.walk(top):
             if type(node) in _STOPS:
@@ -294,4 +317,18 @@ def _obstacle(body: Sequence[ast.AST]) -> str:
             stored = isinstance(getattr(node, "ctx", None), ast.Store)
             if stored and isinstance(node, ast.Attribute | ast.Subscript):
                 return f"it sets {ast.unparse(node)}"
+            if isinstance(node, ast.Name) and node.id == "super":
+                return "it calls super(), which a function within has not"
+            if isinstance(node, ast.Call) and _writes(node.func, own):
+                return f"it calls {ast.unparse(node.func)}, which changes what is set outside"
     return ""
+
+
+def _writes(function: ast.expr, own: set[str]) -> bool:
+    """Whether a method changes its object in place, and that is no name among those set here."""
+    if not isinstance(function, ast.Attribute):
+        return False
+    in_place = function.attr.endswith("_") and not function.attr.endswith("__")
+    object_ = function.value
+    mine = isinstance(object_, ast.Name) and object_.id in own
+    return (in_place or function.attr in _LISTS) and not mine

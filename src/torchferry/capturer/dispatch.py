@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from torchferry.errors import CaptureError
-
-__all__ = ["check", "choose", "invert", "repeat", "runs_over", "scan_over", "stacked"]
+__all__ = ["check", "choose", "first", "invert", "repeat", "runs_over", "scan_over", "stacked"]
 
 Names = tuple[Any, ...]
 
@@ -18,7 +16,8 @@ def choose(test: Any, then: Callable[[], Names], other: Callable[[], Names]) -> 
     """What ``if test:`` leaves in the names it sets: ``torch.cond`` where ``test`` is a tensor.
 
     Raises:
-        CaptureError: a tensor decides what a name is that holds no tensor.
+        TypeError: a tensor decides what a name is that holds no tensor. Dynamo, which traces the
+            sides, gives its message on.
     """
     if not isinstance(test, torch.Tensor):
         return then() if test else other()
@@ -68,6 +67,13 @@ def runs_over(count: Any, *sequences: Any) -> bool:
     return symbolic and all(isinstance(one, torch.Tensor) for one in sequences)
 
 
+def first(sequence: torch.Tensor, axis: int, count: Any) -> torch.Tensor:
+    """The slices that a loop of ``count`` steps takes along an axis, which becomes the first."""
+    steps = torch.sym_max(count, 0)  # type: ignore[no-untyped-call]  # of torch
+    torch._check(steps <= sequence.shape[axis])  # type: ignore[no-untyped-call]  # of torch
+    return sequence.movedim(axis, 0)[:steps]
+
+
 def scan_over(
     body: Callable[..., tuple[Names, Names]], names: Names, sequences: tuple[torch.Tensor, ...]
 ) -> tuple[Names, Names]:
@@ -104,7 +110,7 @@ def _copied(branch: Callable[[], Names]) -> Callable[[], Names]:
 def _tensors(names: Names) -> Names:
     for one in names:
         if not isinstance(one, torch.Tensor):
-            raise CaptureError(
+            raise TypeError(
                 f"a tensor decides what a name is that holds a {type(one).__name__}: "
                 "only tensors can come out of torch.cond and loops"
             )

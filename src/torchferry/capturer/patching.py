@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ __all__ = [
 
 _log = logging.getLogger("torchferry")
 _MARK = "__torchferry_patch__"
+_LAYER = "__torchferry_layer__"
+_PLACES = threading.RLock()  # held while a function is replaced or put back
 
 # How often each patch was hit in this process.
 _HITS: dict[Patch, int] = {}
@@ -44,6 +47,15 @@ class Applied:
 
     patch: Patch
     hits: int = 0
+
+
+@dataclass
+class _Layer:
+    """A function put in another's place; without listeners it only calls what it replaced."""
+
+    patched: Callable[..., Any]
+    listeners: list[Applied]
+    undo: Callable[[], None]
 
 
 @dataclass
@@ -104,7 +116,8 @@ def torch_export_patches(
     Only patches are applied that are for the installed versions, whose code is imported, and
     that upstream still needs. Each is checked after it is applied; everything is as before
     afterwards, also when the block raises. A patch that is in force already, as in nested
-    blocks, stays, and both count its hits.
+    blocks, stays, and both count its hits. Blocks may end in any order, as those of threads do;
+    a function is as before when the last one of it has ended.
 
     Args:
         patch_torch: apply those of PyTorch.
@@ -186,26 +199,47 @@ def patch_rows(*, load: bool = False) -> list[PatchRow]:
 
 @contextmanager
 def _in_force(applied: Applied, place: Place) -> Iterator[None]:
-    found = place.read()
-    listeners = getattr(found, _MARK, {}).get(applied.patch)
-    if listeners is not None:  # an outer block has applied it
-        listeners.append(applied)
-        try:
-            yield
-        finally:
-            listeners.remove(applied)
-        return
-    listeners = [applied]
-    counted = _counted(applied.patch, found, listeners)
-    undo = place.write(counted)
+    with _PLACES:
+        layer = _layer(applied, place)
     try:
-        if place.read() is not counted:
-            raise UsageError(f"patch {applied.patch.subject}: it cannot be replaced here")
         yield
-        if place.read() is not counted:
-            _log.warning("%s was replaced again by other code", applied.patch.subject)
     finally:
-        undo()
+        with _PLACES:
+            layer.listeners.remove(applied)
+            top = _top(place)
+            if top is None and not layer.listeners:
+                _log.warning("%s was replaced again by other code", applied.patch.subject)
+                layer.undo()
+            # What lies below another's replacement stays there, unheard, until that one goes.
+            while top is not None and not top.listeners:
+                top.undo()
+                top = _top(place)
+
+
+def _layer(applied: Applied, place: Place) -> _Layer:
+    """The layer of a patch in a place: the one an outer block has put there, or a new one."""
+    found = place.read()
+    layer: _Layer | None = getattr(found, _MARK, {}).get(applied.patch)
+    if layer is not None:
+        layer.listeners.append(applied)
+        return layer
+    listeners = [applied]
+    patched = _counted(applied.patch, found, listeners)
+    layer = _Layer(patched, listeners, place.write(patched))
+    setattr(patched, _LAYER, layer)
+    setattr(patched, _MARK, {**getattr(found, _MARK, {}), applied.patch: layer})
+    if place.read() is not patched:
+        layer.undo()
+        raise UsageError(f"patch {applied.patch.subject}: it cannot be replaced here")
+    return layer
+
+
+def _top(place: Place) -> _Layer | None:
+    """The layer that is called in a place; ``None`` when that is other code."""
+    found = place.read()
+    layer: _Layer | None = getattr(found, _LAYER, None)
+    # A wrapper around ours has its attributes too.
+    return layer if layer is not None and layer.patched is found else None
 
 
 def _counted(
@@ -222,13 +256,11 @@ def _counted(
 
     @functools.wraps(found)
     def patched(*args: Any, **kwargs: Any) -> Any:
-        if patch.acts is not None and not patch.acts(*args, **kwargs):
+        if not listeners or (patch.acts is not None and not patch.acts(*args, **kwargs)):
             return found(*args, **kwargs)
         count()
         return replacement(*args, **kwargs)
 
-    marks = {**getattr(found, _MARK, {}), patch: listeners}
-    setattr(patched, _MARK, marks)
     original = getattr(found, "__torchferry_original__", found)
     patched.__torchferry_original__ = original  # type: ignore[attr-defined]  # read by Patch
     return patched

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Recurrence", "counts"]
+__all__ = ["Recurrence", "appended", "counts"]
 
 
 def counts(statement: ast.For) -> bool:
@@ -31,11 +31,13 @@ class Recurrence:
         loop: the loop.
         assigned: names it sets.
         read: names that are read in it or after it.
+        before: what comes before it in its block.
     """
 
     loop: ast.For
     assigned: set[str]
     read: set[str]
+    before: Sequence[ast.stmt] = ()
 
     def __post_init__(self) -> None:
         """Find what is sliced, what is collected, and what is carried."""
@@ -45,7 +47,7 @@ class Recurrence:
         picker = _Pick(self.counter, self.assigned)
         self.body = [picker.visit(copy.deepcopy(one)) for one in self.loop.body]
         self.slices = picker.slices
-        self.collected = [found[0] for one in self.loop.body if (found := _appended(one))]
+        self.collected = [found[0] for one in self.loop.body if (found := appended(one))]
         self.carried = sorted((self.assigned - {self.counter}) & self.read)
 
     def obstacle(
@@ -56,6 +58,8 @@ class Recurrence:
                  if isinstance(node, ast.Name)]  # fmt: skip
         if self.counter in names:
             return f"{self.counter} does more than pick x[:, {self.counter}]"
+        if _reads_outside(function, self.counter):
+            return f"{self.counter} is read after it"
         if not self.slices:
             return "it picks no slice of a tensor"
         unset = [name for name in self.carried if name not in bound]
@@ -74,6 +78,8 @@ class Recurrence:
                        for node in ast.walk(function))  # fmt: skip
             if stacks != 1 or uses != 3:  # set to [], appended to, stacked
                 return f"{name} is used for more than append and one torch.stack"
+            if not any(_empties(one, name) for one in self.before):
+                return f"{name} is not set to [] just before it"
         return ""
 
     def stack(self, statement: ast.stmt) -> None:
@@ -84,11 +90,11 @@ class Recurrence:
         """The code in its place: a scan over symbolic sizes, else the loop as it was."""
         line = self.loop.lineno
         items = [f"_item_{line}_{number}" for number in range(len(self.slices))]
-        moved = [f"{name}.movedim({axis}, 0)" for name, axis in self.slices]
+        moved = [f"{dispatch}.first({name}, {axis}, {self.count})" for name, axis in self.slices]
         parameters = ", ".join([*self.carried, *items])
         body, values = [], []
         for one in self.body:
-            found = _appended(one)
+            found = appended(one)
             values += [found[1]] if found else []
             body.append(f"_kept_{len(values)} = {found[1]}" if found else ast.unparse(one))
         for number, (name, axis) in enumerate(self.slices):
@@ -148,6 +154,31 @@ class _Move(ast.NodeTransformer):
         return node
 
 
+def _reads_outside(function: ast.FunctionDef, counter: str) -> bool:
+    """Whether a counter is read elsewhere than in loops of its own."""
+    own = {
+        id(node)
+        for loop in ast.walk(function) if isinstance(loop, ast.For)
+        and _is_name(loop.target, counter)
+        for node in ast.walk(loop)
+    }  # fmt: skip
+    return any(
+        _is_name(node, counter) and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(function) if id(node) not in own
+    )  # fmt: skip
+
+
+def _empties(statement: ast.stmt, name: str) -> bool:
+    """Whether it is ``name = []``."""
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Name(id=found)], value=ast.List(elts=[]))
+            | ast.AnnAssign(target=ast.Name(id=found), value=ast.List(elts=[]))
+        ):
+            return found == name
+    return False
+
+
 def _token(name: str, axis: int) -> str:
     return f"_slice_of_{name}_{axis}_"
 
@@ -171,7 +202,7 @@ def _is_stack(node: ast.AST, name: str) -> bool:
     )
 
 
-def _appended(statement: ast.stmt) -> tuple[str, str] | None:
+def appended(statement: ast.stmt) -> tuple[str, str] | None:
     """The list that ``ys.append(y)`` appends to, and what it appends."""
     match statement:
         case ast.Expr(

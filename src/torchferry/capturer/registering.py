@@ -6,10 +6,11 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from torchferry.observer import Observation
 from torchferry.values.flatten import register_pytrees
 from torchferry.values.kinds import class_name, find_kind
 
-__all__ = ["register_containers"]
+__all__ = ["register_arguments", "register_containers"]
 
 
 def register_containers(value: Any) -> tuple[str, ...]:
@@ -33,6 +34,18 @@ def register_containers(value: Any) -> tuple[str, ...]:
     if new:
         register_pytrees(*new)
     return tuple(class_name(cls) for cls in new if cls in pytree.SUPPORTED_NODES)
+
+
+def register_arguments(seen: Observation) -> tuple[str, ...]:
+    """Register the classes in the arguments of an observation's calls, and say which are new.
+
+    Args:
+        seen: what it inferred while they were opaque is forgotten.
+    """
+    names = register_containers([(call.args, call.kwargs) for call in seen.calls])
+    if names:
+        vars(seen).pop("arguments", None)
+    return names
 
 
 def _collect(value: Any, found: dict[type[Any], None]) -> None:

@@ -51,6 +51,8 @@ class Captured:
         rewritten: a unified diff of the methods that were rewritten; ``""`` when none was.
         joined: fields of the outputs that are a list with an entry an item in the model, and in
             the program a list of one tensor, the entries one after the other.
+        declined: ``file:line: code: reason`` of the lines that fix a size and that a rewrite left
+            as they are.
     """
 
     program: ExportedProgram
@@ -62,6 +64,7 @@ class Captured:
     changed: tuple[Change, ...] = ()
     rewritten: str = ""
     joined: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:

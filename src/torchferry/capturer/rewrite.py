@@ -38,6 +38,11 @@ class Rewriting:
     def __str__(self) -> str:
         return self.diff
 
+    def why(self, line: str | None) -> tuple[str, ...]:
+        """The entries of ``refused`` for ``file:line: code``."""
+        place = f"{line}".split(": ", 1)[0] + ": "
+        return tuple(one for one in self.refused if one.startswith(place))
+
 
 @contextmanager
 def rewritten(
@@ -51,8 +56,8 @@ def rewritten(
     as before. Only methods of the model's own classes are rewritten, not those of torch.
 
     Left alone, and listed in ``refused``: constructs that break, return on one side, or set
-    attributes or items; ifs that set a name on one side only; loops that use their counter for
-    more than ``x[:, t]``.
+    attributes or items; ifs that set a name on one side only; what changes an outside list or
+    tensor in place; loops that use their counter for more than ``x[:, t]``, or after them.
 
     Args:
         model: any module.
@@ -121,12 +126,17 @@ def _rewritten(
 def _compiled(function: types.FunctionType, tree: ast.Module) -> types.FunctionType:
     """The function of a changed tree, with the globals and the closure of the original."""
     free = function.__code__.co_freevars
-    module = ast.parse(f"def _outer({', '.join((*free, DISPATCH))}):\n    pass")
-    vars(module.body[0])["body"] = list(tree.body)
+    # Within a class of its name, so that self.__name means what it does there; "_" leaves it.
+    *_, owner = ("_", *(name for name in function.__qualname__.split(".")[-2:-1]
+                        if name.isidentifier()))  # fmt: skip
+    outer = f"def _outer({', '.join((*free, DISPATCH))}):\n    class {owner}:\n        pass"
+    module = ast.parse(outer)
+    vars(vars(module.body[0])["body"][0])["body"] = list(tree.body)
     ast.fix_missing_locations(module)
     code = compile(module, function.__code__.co_filename, "exec")
     (outer_code,) = (c for c in code.co_consts if isinstance(c, types.CodeType))
-    (inner,) = (c for c in outer_code.co_consts if isinstance(c, types.CodeType)
+    (class_code,) = (c for c in outer_code.co_consts if isinstance(c, types.CodeType))
+    (inner,) = (c for c in class_code.co_consts if isinstance(c, types.CodeType)
                 and c.co_name == function.__name__)  # fmt: skip
     cells = dict(zip(free, function.__closure__ or (), strict=True))
     cells[DISPATCH] = types.CellType(dispatch)

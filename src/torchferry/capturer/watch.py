@@ -23,6 +23,7 @@ __all__ = ["ShapeEvents", "line_of_error", "watch_shapes"]
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _HERE = str(Path(__file__).parent.parent) + os.sep
+_DISPATCH = str(Path(__file__).parent / "dispatch.py")  # called by rewritten code
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _SYMPY = f"{os.sep}sympy{os.sep}"
@@ -121,6 +122,8 @@ def _user_line() -> str | None:
 def _innermost(frames: traceback.StackSummary) -> str | None:
     """The innermost frame of the user's model; ``None`` when torch works on its own account."""
     for frame in reversed(frames):
+        if frame.filename == _DISPATCH:
+            continue
         if frame.filename.startswith(_HERE):  # further out is who called us
             return None
         if not _is_library(frame.filename):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._export.verifier import SpecViolationError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 from torch.utils import _pytree as pytree
@@ -26,7 +27,10 @@ from torchferry.values.oblivious import sizes_oblivious
 __all__ = ["decomposition", "functional"]
 
 _ROUNDS = 3  # a decomposition may use what has to be decomposed again
-_TORCHS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_TORCHS = (
+    AssertionError, AttributeError, LookupError, RuntimeError, SpecViolationError, TypeError,
+    ValueError,
+)  # fmt: skip
 _HARMLESS = {torch.ops.aten.detach_.default}
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
+from torchferry.capturer.registering import register_arguments
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.dims import Condition, Size
@@ -231,6 +232,10 @@ def _converted(
     steps = plan.steps
     with steps.step("capture") as made:
         if isinstance(model, ExportedProgram):
+            if plan.rewrite:
+                raise UsageError(
+                    "rewrite needs the model's code: a program that is captured already has none"
+                )
             attempts = (Attempt("exported before", None),)
             captured = Captured(model, None, attempts, find_fixed(model, seen))
         else:
@@ -296,6 +301,7 @@ def _observation(
     if not isinstance(seen, Observation):
         module = model.module() if isinstance(model, ExportedProgram) else model
         seen = Observation.from_inputs(module, seen)
+    register_arguments(seen)
     if isinstance(model, ExportedProgram):
         # A program takes its arguments as they were exported, by position or by name; how its
         # dimensions hang together is known from several calls, or guessed from one.

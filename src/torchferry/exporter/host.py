@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from torchferry.errors import UsageError
-from torchferry.exporter.job import Job, Outcome, Row, perform
+from torchferry.exporter.job import Job, Outcome, Row, no_memory, perform
 
 __all__ = ["close_hosts", "run_job"]
 
@@ -70,7 +70,7 @@ def run_job(job: Job, timeout: float = _SECONDS, memory: int | None = None) -> R
             return replace(Row.of(json.loads(row.read_text("utf-8"))), seconds=seconds)
         said = (folder / "said.txt").read_text("utf-8", "replace").strip().splitlines()
     last = (said or ["nothing was said"])[-1][:300]
-    outcome: Outcome = "memory" if "MemoryError" in last or "bad_alloc" in last else "crash"
+    outcome: Outcome = "memory" if no_memory(last) else "crash"
     return Row(job, outcome, f"the process ended with {code}: {last}", seconds)
 
 
@@ -128,7 +128,13 @@ def _serve(requests: TextIO, answers: TextIO) -> None:
         child = os.fork()
         if child == 0:
             _work(**asked)
-        answers.write(json.dumps(_end(child, asked["timeout"])) + "\n")
+        with suppress(OSError):  # it has done so itself, or has ended
+            os.setpgid(child, child)
+        # Ctrl-C reaches this process, and no longer the job's own group.
+        signal.signal(signal.SIGINT, lambda *_, group=child: _signal(group, signal.SIGINT))
+        code = _end(child, asked["timeout"])
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        answers.write(json.dumps(code) + "\n")
         answers.flush()
 
 
@@ -153,15 +159,22 @@ def _end(child: int, timeout: float) -> int | None:
         if done:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > over:
-            os.kill(child, signal.SIGKILL)
+            _signal(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return None
         time.sleep(_POLL)
 
 
+def _signal(group: int, number: int) -> None:
+    """Send a signal to a job and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
 def _work(job: dict[str, Any], folder: str, start: str, timeout: float, memory: int) -> NoReturn:
     """Do a job, and end this process."""
     del timeout  # the host sees to it
+    os.setpgid(0, 0)  # what the model starts ends with it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with (Path(folder) / "said.txt").open("w", encoding="utf-8") as said:
         os.dup2(said.fileno(), 1)

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 from torchferry.errors import CaptureError, FerryError, RunError
 
-__all__ = ["OUTCOMES", "Job", "Outcome", "Row", "perform"]
+__all__ = ["OUTCOMES", "Job", "Outcome", "Row", "no_memory", "perform"]
 
 Outcome = Literal[
     "ok", "wrong", "specialised", "unverified", "refused", "runtime", "crash", "timeout", "memory"
@@ -130,9 +130,19 @@ def _judged(job: Job, data: Mapping[str, Any], ok: bool, problems: tuple[str, ..
     )
 
 
+# What torch, C++ and CUDA say of memory that is not there.
+_NO_MEMORY = ("MemoryError", "can't allocate memory", "not enough memory", "bad_alloc",
+              "OutOfMemoryError", "CUDA out of memory")  # fmt: skip
+
+
+def no_memory(text: str) -> bool:
+    """Whether an error's text says that there was not enough memory."""
+    return any(one in text for one in _NO_MEMORY)
+
+
 def _kind(error: FerryError) -> Outcome:
     said = [str(error), *(reason for _, reason in getattr(error, "attempts", ()))]
-    if any("MemoryError" in text for text in said):
+    if any(no_memory(text) for text in said):
         return "memory"
     if isinstance(error, CaptureError) and "specialise" in str(error):
         return "specialised"
@@ -140,7 +150,10 @@ def _kind(error: FerryError) -> Outcome:
 
 
 def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    if "--inputs" in text:
+        text += " (a sweep has no --inputs: let package.module:factory return (model, input sets))"
+    return text
 
 
 def _spent(row: Row) -> Row:

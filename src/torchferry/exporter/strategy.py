@@ -37,6 +37,9 @@ def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section
         sections.append(Section("Joined outputs", (Facts((("joined", text),)),), brief=brief))
     if captured.rewritten:
         sections.append(Section("Rewritten", (Source("", captured.rewritten),), brief=brief))
+    if captured.declined:
+        lines = Table(("left as it is, and why",), tuple((one,) for one in captured.declined))
+        sections.append(Section("Not rewritten", (lines,), brief=brief))
     return tuple(sections)
 
 
@@ -62,4 +65,5 @@ def capture_data(captured: Captured) -> dict[str, Any]:
         ],
         "rewritten": captured.rewritten,
         "joined": list(captured.joined),
+        "declined": list(captured.declined),
     }

@@ -52,7 +52,7 @@ def sweep(
     """Do every job that ``file`` has no row of yet.
 
     Each row is added to the file as soon as it is known, so that an interrupted sweep goes on
-    where it was.
+    where it was. Rows of mistakes in what was asked (`UsageError`) are done again.
 
     Args:
         jobs: what to export.
@@ -69,7 +69,8 @@ def sweep(
     Raises:
         UsageError: the file is no such file, or Dask is missing or does not answer.
     """
-    known = {row.job: row for row in read_rows(file)}
+    # What the user mistook is mended by the user, and tried again.
+    known = {row.job: row for row in read_rows(file) if not row.reason.startswith("UsageError:")}
     open_jobs = [job for job in dict.fromkeys(jobs) if job not in known]
     with (
         _executor(workers, scheduler) as (executor, lost),

@@ -13,6 +13,7 @@ __all__ = [
     "in_cache",
     "input_name",
     "made_name",
+    "mixed_names",
     "pick_name",
     "unaliased",
 ]
@@ -131,6 +132,21 @@ def cache_name(prefix: str, path: Path) -> str | None:
             )
             return f"{prefix}.{path[-1]}.{part}{kind}"
     return None
+
+
+_ALIASES = ("past_key_values", "cache")
+
+
+def mixed_names(given: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """What to call arguments that calls gave under both names: one that ``forward`` has.
+
+    >>> mixed_names(["x", "cache", "past_key_values"], ["x", "cache", "kwargs"])
+    {'past_key_values': 'cache'}
+    """
+    old, new = _ALIASES
+    if old not in given or new not in given or (old in known) == (new in known):
+        return {}
+    return {old: new} if new in known else {new: old}
 
 
 def unaliased(path: Path) -> Path:

@@ -15,6 +15,7 @@ from torchferry.dims import Dim, Size, evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.infer import Argument, Axis, infer_arguments
 from torchferry.observer.keep import keep_set
+from torchferry.observer.naming import mixed_names
 from torchferry.observer.resize import resize
 from torchferry.observer.sets import as_sets, fill_defaults, given_values, refuse_mixed
 from torchferry.observer.tree import leaves_of, preallocated_caches, replace_leaves
@@ -90,7 +91,7 @@ class Observation:
         Raises:
             UsageError: the arguments do not fit the signature.
         """
-        bound = self._bound(call, self.signature.bind)
+        bound = _bound(self, call, self.signature.bind)
         fill_defaults(bound, self._given)
         kinds = {name: p.kind for name, p in self.signature.parameters.items()}
         if inspect.Parameter.VAR_POSITIONAL in kinds.values():
@@ -107,26 +108,23 @@ class Observation:
                 kwargs[name] = value
         return tuple(args), kwargs
 
-    def _bound(
-        self, call: Call, bind: Callable[..., inspect.BoundArguments]
-    ) -> inspect.BoundArguments:
-        try:
-            return bind(*call.args, **call.kwargs)
-        except TypeError as error:
-            raise UsageError(
-                f"{self.title}.forward{self.signature} cannot take {call}: {error}"
-            ) from error
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """New names of arguments that calls gave under two: see `mixed_names`."""
+        given = {name for call in self.calls for name in call.kwargs}
+        return mixed_names(given, self.signature.parameters)
 
     @cached_property
     def _given(self) -> dict[str, list[Any]]:
         bind = self.signature.bind_partial
-        return given_values([self._bound(call, bind) for call in self.calls])
+        return given_values([_bound(self, call, bind) for call in self.calls])
 
     def add(self, call: Call) -> None:
         """Take one more call; what was inferred from fewer is forgotten."""
         self.calls.append(call)
         self.__dict__.pop("arguments", None)
         self.__dict__.pop("_given", None)
+        self.__dict__.pop("renamed", None)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
@@ -300,6 +298,20 @@ class Observation:
         title = type(model).__name__
         calls = [Call(*keep_set(one)) for one in as_sets(input_sets, title)]
         return cls(inspect.signature(model.forward), title, calls)
+
+
+def _bound(
+    seen: Observation, call: Call, bind: Callable[..., inspect.BoundArguments]
+) -> inspect.BoundArguments:
+    kwargs = {seen.renamed.get(name, name): value for name, value in call.kwargs.items()}
+    if len(kwargs) < len(call.kwargs):  # it has both names: they are two arguments
+        kwargs = call.kwargs
+    try:
+        return bind(*call.args, **kwargs)
+    except TypeError as error:
+        raise UsageError(
+            f"{seen.title}.forward{seen.signature} cannot take {call}: {error}"
+        ) from error
 
 
 def _check_sizes(sizes: Mapping[str, object]) -> None:
