@@ -346,7 +346,9 @@ def main() -> int:
                 firsts += [] if given.no_first else first_calls(name, given.hidden)
                 print(table(lines), file=sys.stderr, flush=True)
     print(table(lines), first_table(firsts) if firsts else "", sep="\n\n")
-    if not (given.no_write or given.no_first or given.only):
+    # Where the first calls are told they would be lost.
+    lost = given.no_first and given.hidden == HIDDEN
+    if not (given.no_write or given.only or lost):
         write(lines, firsts, given.rounds, given.hidden)
     return 0 if all(line.passed for line in (*lines, *firsts)) else 1
 
