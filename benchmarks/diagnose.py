@@ -15,6 +15,7 @@ beside this file; exits 1 when a bar is missed.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import random
 import statistics
@@ -195,6 +196,7 @@ def overhead(rounds: int = 9) -> dict[str, float]:
     with torch.no_grad():
         for number in range(rounds + 1):
             for run in (forward, copy, record):
+                fresh_memory()
                 _, spent = timed(run)
                 if number:  # the first warms up
                     seconds[run.__name__].append(spent)
@@ -203,6 +205,13 @@ def overhead(rounds: int = 9) -> dict[str, float]:
     rounds_of = zip(seconds["record"], seconds["forward"], seconds["copy"], strict=True)
     over = statistics.median(recorded / (plain + one) - 1 for recorded, plain, one in rounds_of)
     return {**medians, "over": over, "tensors": float(len(tensors))}
+
+
+def fresh_memory() -> None:
+    """Give freed memory back, where the C library can: each run gets its pages anew."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def distinct(model: nn.Module, ids: torch.Tensor) -> list[torch.Tensor]:
