@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +17,7 @@ from torchferry.optimizer.options import OptimizationOptions
 Compiled = tuple[Callable[..., Any], list[dict[str, Any]]]
 PLAIN = OptimizationOptions(None)  # what is rewritten is tested elsewhere
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def compiled(model: Any, dynamic: bool | None = None, **settings: Any) -> Compiled:

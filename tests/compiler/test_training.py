@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,7 @@ from torchferry.compiler import onnx_custom_backend
 from torchferry.optimizer.kernels import library
 from torchferry.optimizer.options import OptimizationOptions
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def convnet() -> nn.Module:

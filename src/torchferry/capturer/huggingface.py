@@ -15,11 +15,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchferry.capturer.patch import Patch
+from torchferry.observer.naming import ALIASES
 
 __all__ = ["accept_aliases", "borrowed_patches", "import_owners"]
-
-# transformers 5.24 renamed forward's ``past_key_values`` to ``cache``; both stay in use.
-_ALIASES = (("past_key_values", "cache"),)
 
 # Ours does it without letting the cache grow past its window.
 _NOT_BORROWED = "transformers.cache_utils.DynamicSlidingWindowLayer"
@@ -40,10 +38,9 @@ def accept_aliases(model: torch.nn.Module, kwargs: Mapping[str, Any]) -> dict[st
         A new dict in the same order.
     """
     parameters = inspect.signature(model.forward).parameters
-    swaps = [pair for names in _ALIASES for pair in (names, names[::-1])]
     renamed = {
         name: other
-        for name, other in swaps
+        for name, other in (ALIASES, ALIASES[::-1])
         if name in kwargs
         and other not in kwargs
         and name not in parameters

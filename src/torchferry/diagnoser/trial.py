@@ -279,19 +279,20 @@ def _compared(
             status = replace(status, notes=tuple(dict.fromkeys((*status.notes, note))))
         if diff is not None:
             wrong.append((number, diff, got))
-    return _differs(piece, calls, made, status, options, wrong) if wrong else status
+    return _differs(piece, calls, made, status, options, wrong=wrong) if wrong else status
 
 
 def _failed(found: StatusExport, status: StatusExport, number: int) -> StatusExport:
     return replace(found, notes=status.notes, dynamic_shapes=status.dynamic_shapes, call=number)
 
 
-def _differs(  # noqa: PLR0917  (all that is known of one attempt)
+def _differs(
     piece: Piece,
     calls: Sequence[Record],
     made: Attempted,
     status: StatusExport,
     options: Options,
+    *,
     wrong: Sequence[_Wrong],
 ) -> StatusExport:
     """What a program that gives other numbers is: wrong, random, or of a piece that is neither."""

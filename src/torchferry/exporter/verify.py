@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal
 
 import torch
@@ -185,15 +185,15 @@ class _Runner:
             return Check(sizes, made, error=_brief(error))
         outputs = tuple(self._compare(expected, got))
         if any(output.verdict == "differs" for output in outputs):
-            exact, others = self._in_double(inputs), self._nudged(inputs)
+            exact = self._in_double(doubled(self.model), inputs)
+            others = cache(partial(self._nudged, inputs))  # only where float64 is no excuse
             outputs = tuple(self._compare(expected, got, exact, others))
         wrong = any(output.verdict == "differs" for output in outputs)
         blame = self._blame(inputs, expected) if wrong else None
         return Check(sizes, made, outputs, None, None, blame, _changed(inputs, given, expected))
 
-    def _in_double(self, inputs: tuple[Any, Any]) -> Any:
-        """PyTorch's outputs in float64, or ``None`` where it has none."""
-        model = doubled(self.model)
+    def _in_double(self, model: torch.nn.Module | None, inputs: tuple[Any, Any]) -> Any:
+        """PyTorch's outputs in float64, or ``None`` where it has none; of the `doubled` model."""
         if model is None:
             return None
         return _attempt(model, self.model, to_double(inputs), copied=True)[0]
@@ -213,9 +213,10 @@ class _Runner:
     def _usual(self) -> dict[ValuePath, float]:
         """PyTorch's largest distance from float64 in the calls that were seen, by output."""
         found: dict[ValuePath, float] = {}
+        model = doubled(self.model)
         for call in self.seen.calls:
             inputs = self.seen.normalized(call)
-            exact = dict(self._flat(self._in_double(inputs)))
+            exact = dict(self._flat(self._in_double(model, inputs)))
             for path, leaf in self._flat(_attempt(self.model, self.model, inputs)[0]):
                 own = max_diff(exact.get(path), leaf.double()) if _is_float(leaf) else None
                 if own is not None and own.reason is None:
@@ -247,7 +248,7 @@ class _Runner:
         expected: Any,
         got: Any,
         exact: Any = None,
-        others: Sequence[Mapping[ValuePath, Any]] = (),
+        others: Callable[[], Sequence[Mapping[ValuePath, Any]]] = tuple,
     ) -> list[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]
         left, right = self._flat(expected), self._flat(got)
@@ -265,8 +266,8 @@ class _Runner:
             if verdict == "differs" and self._allows(difference, e, ROUNDING):
                 usual = partial(self._usual_at, path)
                 rounding = rounding_error(doubles.get(path), e, g, usual)
-            if verdict == "differs" and rounding is None and others:
-                rounding = self._unsteady(e, g, [one.get(path) for one in others])
+            if verdict == "differs" and rounding is None and (moved := others()):
+                rounding = self._unsteady(e, g, [one.get(path) for one in moved])
             compared.append(
                 Compared(label, difference, verdict)
                 if rounding is None

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from torchferry.values.flatten import Path, path_text
 
 __all__ = [
+    "ALIASES",
     "cache_name",
     "conventional_name",
     "in_cache",
@@ -134,7 +135,8 @@ def cache_name(prefix: str, path: Path) -> str | None:
     return None
 
 
-_ALIASES = ("past_key_values", "cache")
+ALIASES = ("past_key_values", "cache")
+"""What forward called its cache before transformers 5.24, and since; both stay in use."""
 
 
 def mixed_names(given: Collection[str], known: Collection[str]) -> dict[str, str]:
@@ -143,7 +145,7 @@ def mixed_names(given: Collection[str], known: Collection[str]) -> dict[str, str
     >>> mixed_names(["x", "cache", "past_key_values"], ["x", "cache", "kwargs"])
     {'past_key_values': 'cache'}
     """
-    old, new = _ALIASES
+    old, new = ALIASES
     if old not in given or new not in given or (old in known) == (new in known):
         return {}
     return {old: new} if new in known else {new: old}
@@ -152,6 +154,7 @@ def mixed_names(given: Collection[str], known: Collection[str]) -> dict[str, str
 def unaliased(path: Path) -> Path:
     """The path under one name for arguments that transformers' releases call differently.
 
-    5.24 renamed ``past_key_values`` to ``cache``; users and exported files keep the old name.
+    It is the old of `ALIASES`, which users and exported files keep.
     """
-    return ("past_key_values", *path[1:]) if path and path[0] == "cache" else path
+    old, new = ALIASES
+    return (old, *path[1:]) if path and path[0] == new else path
