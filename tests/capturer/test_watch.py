@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
+from torchferry.capturer.watch import (
+    ShapeEvents,
+    line_of_error,
+    modules_through,
+    raising_module,
+    watch_shapes,
+)  # fmt: skip
 
 LOGGER = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 DYNAMIC = torch.export.Dim.DYNAMIC
@@ -112,3 +118,14 @@ def test_the_line_of_an_error_is_the_users():
         torch.ones(2) + torch.ones(3)  # fails
     assert line_of_error(caught.value) == line("fails")
     assert line_of_error(ValueError("never raised")) is None
+
+
+def test_the_module_that_raises_is_the_innermost_one_of_the_model():
+    inner = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2))
+    model = torch.nn.Sequential(torch.nn.Identity(), inner)
+    with pytest.raises(RuntimeError) as raised:
+        model(torch.ones(1, 3))
+    assert [*modules_through(raised.value)][-1] is inner[1]
+    assert raising_module(raised.value, model) == "1.1"
+    assert raising_module(raised.value, inner[1]) == ""
+    assert raising_module(raised.value, torch.nn.ReLU()) == ""

@@ -1,7 +1,8 @@
 import onnx_ir as ir
 from rewriting import parse
 
-from torchferry.optimizer.place import Place, all_nodes, bodies
+from torchferry.graph.subgraph import subgraphs
+from torchferry.optimizer.place import Place, all_nodes
 
 LOOP = """g (float[a] x, int64 n, bool go) => (float[a] y) {
    two = Constant <value_float = 2.0> ()
@@ -32,7 +33,7 @@ def test_subgraphs_have_a_node_around_them():
     model = parse(LOOP)
     place = Place(model)
     loop = next(node for node in model.graph if node.op_type == "Loop")
-    (body,) = bodies(loop)
+    (body,) = subgraphs(loop)
     mul = body[1]
     assert len(list(all_nodes(model))) == 4
     assert place.around(mul, model.graph) is loop

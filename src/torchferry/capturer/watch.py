@@ -18,7 +18,9 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["ShapeEvents", "line_of_error", "watch_shapes"]
+__all__ = [
+    "ShapeEvents", "line_of_error", "modules_through", "raising_module", "watch_shapes",
+]  # fmt: skip
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -112,6 +114,24 @@ def _unasked_handlers() -> Iterator[logging.Handler]:
 def line_of_error(error: BaseException) -> str | None:
     """``file:line: code`` of the innermost frame of the user's that an exception went through."""
     return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def modules_through(error: BaseException) -> Iterator[torch.nn.Module]:
+    """The modules whose methods an exception went through, the innermost last."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module):
+            yield owner
+
+
+def raising_module(error: BaseException, model: torch.nn.Module) -> str:
+    """The dotted path of the innermost module of a model that an exception went through.
+
+    It is ``""`` where that is the model itself, or none.
+    """
+    paths = {id(module): path for path, module in model.named_modules()}
+    inside = [paths[id(one)] for one in modules_through(error) if id(one) in paths]
+    return inside[-1] if inside else ""
 
 
 def _user_line() -> str | None:

@@ -19,8 +19,9 @@ from torch import fx
 
 from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.draws import Bounds, bounds_of
-from torchferry.comparer.piece import reads, subgraphs
+from torchferry.comparer.piece import reads
 from torchferry.converter.randomness import is_random
+from torchferry.graph.subgraph import subgraphs
 from torchferry.values.difference import Discrepancy
 
 __all__ = [

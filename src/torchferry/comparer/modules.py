@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.watch import line_of_error
+from torchferry.capturer.watch import line_of_error, raising_module
 from torchferry.errors import UsageError
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
@@ -67,11 +66,8 @@ def called(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 def _told(model: torch.nn.Module, error: Exception) -> str:
     """What a module raised, where in it, and at which line of the user's."""
-    paths = {id(module): path for path, module in model.named_modules()}
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    owners = [id(frame.f_locals.get("self")) for frame in frames]
-    inside = [paths[owner] for owner in owners if owner in paths]
-    where = f", in {inside[-1]}" if inside and inside[-1] else ""
+    path = raising_module(error, model)
+    where = f", in {path}" if path else ""
     first = next(iter(str(error).strip().splitlines()), "")
     line = line_of_error(error)
     return (
@@ -231,9 +227,10 @@ def trace_modules(
     with random_kept(state):
         sizes = _sizes(model, modules, args, kwargs)
     group: list[str] = []
+    last = next(reversed(sizes), None)
     for path in sizes:
         group.append(path)
-        if sum(sizes[p] for p in group) >= budget or path == [*sizes][-1]:
+        if sum(sizes[p] for p in group) >= budget or path == last:
             with random_kept(state):
                 found = _outputs(model, {p: modules[p] for p in group}, args, kwargs, also_plain)
             yield from found

@@ -20,6 +20,7 @@ import torch.utils.dlpack
 
 from torchferry.errors import RunError, UsageError
 from torchferry.graph import io
+from torchferry.graph.subgraph import subgraphs
 from torchferry.values.dtype import element_type
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "ort_value",
     "outside",
     "reads",
-    "subgraphs",
     "tensor_of_ort",
     "weight_bytes",
 ]
@@ -110,15 +110,6 @@ def _taken(graph: ir.Graph, outer: ir.Graph | ir.Function | None) -> Iterator[ir
         for inner in subgraphs(node):
             yield from _taken(inner, outer)
     yield from (value for value in graph.outputs if value.graph is outer)
-
-
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs that a node has for attributes."""
-    for attribute in node.attributes.values():
-        if isinstance(attribute, ir.Attr) and attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif isinstance(attribute, ir.Attr) and attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def _is_weight(value: ir.Value) -> bool:

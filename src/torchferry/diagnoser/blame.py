@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import linecache
 import re
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from torchferry.capturer.watch import line_of_error
+from torchferry.capturer.watch import line_of_error, modules_through, raising_module
 from torchferry.errors import CaptureError
 
 __all__ = ["Reason", "advice_for", "explain", "modules_in", "who_raised", "with_code"]
@@ -93,11 +92,10 @@ def who_raised(error: BaseException, model: torch.nn.Module) -> str:
     ...     print(who_raised(error, block).partition(": ")[0])
     module 0 (Linear) raises RuntimeError
     """
-    names = {id(module): name for name, module in model.named_modules()}
-    owners = [owner for owner in _owners(error) if id(owner) in names]
-    inner = owners[-1] if owners else model
-    name = names[id(inner)]
-    where = f"module {name} ({type(inner).__name__})" if name else "its own code"
+    name = raising_module(error, model)
+    where = "its own code"
+    if name:
+        where = f"module {name} ({type(model.get_submodule(name)).__name__})"
     said = (str(error).strip().splitlines() or ["nothing more"])[0][:300]
     line = _line_of(error)
     place = f", at {line}" if line else ""
@@ -114,15 +112,7 @@ def modules_in(error: BaseException) -> frozenset[int]:
     ...     modules_in(error) == {id(block), id(block[0])}
     True
     """
-    return frozenset(id(owner) for one in _chain(error) for owner in _owners(one))
-
-
-def _owners(error: BaseException) -> Iterator[torch.nn.Module]:
-    """The modules whose methods an exception passed through, the innermost last."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, torch.nn.Module):
-            yield owner
+    return frozenset(id(owner) for one in _chain(error) for owner in modules_through(one))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

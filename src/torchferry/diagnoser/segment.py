@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from torchferry.diagnoser.made import save_to_run
 from torchferry.errors import UsageError
+from torchferry.graph.subgraph import subgraphs
 from torchferry.runner import Session
 from torchferry.values.flatten import flatten
 from torchferry.values.signature import SIGNATURE_KEY, Signature, Slot
@@ -81,12 +82,7 @@ def _reads(node: ir.Node) -> list[ir.Value]:
 
 def _inner(node: ir.Node) -> Iterator[ir.Node]:
     """The nodes of its branches and loops, and of theirs."""
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            yield from attribute.as_graph().all_nodes()
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                yield from graph.all_nodes()
+    return (inner for graph in subgraphs(node) for inner in graph.all_nodes())
 
 
 def open_segment(model: ir.Model, stage: Stage) -> Session:

@@ -23,6 +23,7 @@ from torchferry.graph.label import (
     wrapped,
 )
 from torchferry.graph.outline import PathLike, read_proto
+from torchferry.graph.subgraph import named_subgraphs
 
 __all__ = ["Arrow", "Box", "Diagram", "ModelLike", "diagrams_of"]
 
@@ -169,7 +170,7 @@ class _Builder:
 
     def operator(self, node: ir.Node, name: str) -> None:
         given = constant_lines(node)
-        subgraphs = list(_subgraphs(node))
+        subgraphs = list(named_subgraphs(node))
         inner, taken = [], list[ir.Value]()
         for title, graph in subgraphs:
             builder = _Builder(self.names)
@@ -208,14 +209,3 @@ class _Builder:
             self.where[value] = self.add("weight", title, [type_text(value)])
         source = self.source(value)
         self.arrow(source, self.add("output", title, [type_text(value)]), value)
-
-
-def _subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    for name, attribute in node.attributes.items():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield name, attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for number, graph in enumerate(attribute.as_graphs()):
-                yield f"{name}[{number}]", graph

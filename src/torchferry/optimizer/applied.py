@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from torchferry.errors import UsageError
+from torchferry.graph.subgraph import subgraphs
 from torchferry.optimizer.facts import byte_count, constant
-from torchferry.optimizer.place import bodies
 
 __all__ = ["AppliedRewrites"]
 
@@ -89,7 +89,7 @@ class AppliedRewrites:
 def _read(node: ir.Node) -> Iterable[ir.Value]:
     """What a node and its subgraphs read from outside."""
     yield from (value for value in node.inputs if value is not None)
-    for body in bodies(node):
+    for body in subgraphs(node):
         inner = list(body.all_nodes())
         own = {value for item in inner for value in item.outputs} | set(body.inputs)
         own |= set(body.initializers.values())

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 
 from torchferry.errors import RuleBroke
+from torchferry.graph.subgraph import subgraphs
 from torchferry.optimizer.matcher import Match, Miss, matches
 from torchferry.optimizer.pattern import ANY_OPERATOR
-from torchferry.optimizer.place import Place, bodies
+from torchferry.optimizer.place import Place
 from torchferry.optimizer.replace import replace
 from torchferry.optimizer.rule import Declined, Rule
 from torchferry.optimizer.tally import Tally
@@ -214,4 +215,4 @@ class _Run:
 
 def _whole(node: ir.Node) -> list[ir.Node]:
     """The nodes of the subgraphs of a node."""
-    return [inner for graph in bodies(node) for inner in graph.all_nodes()]
+    return [inner for graph in subgraphs(node) for inner in graph.all_nodes()]

@@ -7,9 +7,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from torchferry.graph.subgraph import subgraphs
 from torchferry.optimizer.facts import byte_count, constant
 from torchferry.optimizer.pattern import COMMUTATIVE
-from torchferry.optimizer.place import bodies
 from torchferry.optimizer.sizes import contents
 
 __all__ = ["RANDOM", "merge_equal"]
@@ -50,7 +50,7 @@ def merge_equal(model: ir.Model) -> int:
 def _merge(nodes: Iterable[ir.Node], seen: dict[Hashable, ir.Node]) -> int:
     merged = 0
     for node in nodes:
-        inner = list(bodies(node))
+        inner = list(subgraphs(node))
         for body in inner:
             merged += _merge(body, dict(seen))
         if inner or not any(value.uses() for value in node.outputs):

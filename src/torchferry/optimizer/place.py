@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
+from torchferry.graph.subgraph import subgraphs
 from torchferry.optimizer.facts import byte_count, tensor_of
 
-__all__ = ["Place", "all_nodes", "bodies"]
+__all__ = ["Place", "all_nodes"]
 
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -18,17 +19,6 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
-
-
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """The subgraphs of a node."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 class Place:
@@ -49,7 +39,7 @@ class Place:
         self._next = itertools.count()
         for index, node in enumerate(all_nodes(model)):
             self._keys[node] = (index, math.inf)
-            self.owners |= dict.fromkeys(bodies(node), node)
+            self.owners |= dict.fromkeys(subgraphs(node), node)
             self.names.update(value.name for value in node.outputs if value.name)
         for graph in model.graphs():
             self.names.update(value.name for value in graph.inputs if value.name)
