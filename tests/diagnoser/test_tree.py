@@ -198,3 +198,32 @@ def test_with_hooks_the_whole_call_is_recorded_and_nothing_stays() -> None:
     assert torch.equal(call.args[0], x)
     assert torch.equal(call.outputs, expected)
     assert "_call_impl" not in vars(model)
+
+
+class Doubled(torch.nn.Module):
+    """Writes into what its first part returned, in a way that leaves the version as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.second(self.first(x))
+        y.data.mul_(2)
+        return self.third(y)
+
+
+def test_what_one_module_returns_and_the_next_takes_is_copied_once() -> None:
+    model = Doubled()
+    root = build_tree(Piece, model)
+    x = torch.randn(2, 3)
+    with recorded(root), torch.no_grad():
+        expected = model(x)
+    first, second, third = (piece.calls[0] for piece in root.children)
+    assert second.args[0] is first.outputs
+    assert first.args[0] is root.calls[0].args[0] is not x
+    assert root.calls[0].outputs is third.outputs is not expected
+    assert third.args[0] is not second.outputs
+    torch.testing.assert_close(third.args[0], 2 * second.outputs)
+    x.zero_()
+    torch.testing.assert_close(model.first(first.args[0]), first.outputs)
