@@ -61,3 +61,25 @@ def test_an_output_that_is_left_out_is_no_hindrance():
     model.graph[0].outputs[1].name = ""
     assert infer_missing(model, all_nodes(model))
     assert [str(d) for d in model.graph[0].outputs[0].shape] == ["a", "3"]
+
+
+BRANCHES = """
+g (bool c, float[a,3] x, float[a,b,3] z) => (float[] y) {
+  y = If (c) <
+    then_branch = one () => (float[] p) {
+      s = Shape(x) o = ConstantOfShape(s) p = ReduceSum<keepdims=0>(o)
+    },
+    else_branch = other () => (float[] p) {
+      s = Shape(z) t = Shape(s) o = ConstantOfShape(t) p = ReduceSum<keepdims=0>(o)
+    }
+  >
+}"""
+
+
+def test_branches_may_use_the_same_names():
+    """onnx's own inference takes the shape of one for that of the other."""
+    model = ir.from_onnx_text(HEAD.format(opset=20) + BRANCHES)
+    assert infer_missing(model, all_nodes(model))
+    nodes = [node for node in all_nodes(model) if node.op_type == "ConstantOfShape"]
+    assert [node.outputs[0].name for node in nodes] == ["o", "o"]
+    assert sorted(len(node.outputs[0].shape) for node in nodes) == [1, 2]

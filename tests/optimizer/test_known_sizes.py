@@ -22,13 +22,29 @@ def named(body: str, rank: int = 4, head: str = "float[a,2,b,8] x, float[a,2,t,8
         for value in node.outputs:
             if value.name == "v":
                 value.shape = ir.Shape([None] * rank)
-    name_sizes(model.graph)
+    name_sizes(model)
     (value,) = [v for node in model.graph for v in node.outputs if v.name == "v"]
     return [d if isinstance(d, int) else d.value for d in value.shape]
 
 
 FLAT = (
     "l = Shape<start=2, end=3>(x) w = Constant<value_ints=[8]>() m = Constant<value_ints=[-1]>()"
+)
+
+ASKED = (  # as torch.jit's exporter writes expand(-1, -1, t, -1)
+    "l = Shape<start=2, end=3>(y) m = Constant<value_ints=[-1]>() "
+    "given = Concat<axis=0>(m, m, l, m) none = Constant<value_ints=[-1,-1,-1,-1]>() "
+    "ones = Constant<value_ints=[1,1,1,1]>() same = Equal(given, none) "
+    "to = Where(same, ones, given) "
+)
+CUT = (
+    "o = Constant<value_ints=[0]>() l = Shape<start=2, end=3>(x) i = Constant<value_ints=[2]>() "
+    "w = Constant<value_ints=[-1]>() minus = Neg(l) three = Constant<value_ints=[3]>() "
+    "far = Constant<value_ints=[9223372036854775807]>() two = Constant<value_ints=[2]>() "
+)
+COUNT = (
+    "zero = Constant<value_int=0>() one = Constant<value_int=1>() "
+    "l = Shape<start=2, end=3>(x) m = Squeeze(l) "
 )
 
 
@@ -52,6 +68,26 @@ FLAT = (
         ("v = Add(x, y)", 4, ["a", 2, None, 8]),
         ("v = Concat<axis=2>(x, y)", 4, ["a", 2, "b + t", 8]),
         ("o = Constant<value_ints=[3,1,2,1,1]>() v = Expand(x, o)", 5, [3, "a", 2, "b", 8]),
+        (ASKED + "v = Expand(y, to)", 4, ["a", 2, "t", 8]),
+        (CUT + "v = Slice(x, o, l, i)", 4, ["a", 2, "b", 8]),
+        (CUT + "v = Slice(x, o, far, i)", 4, ["a", 2, "b", 8]),
+        (CUT + "v = Slice(x, minus, far, i)", 4, ["a", 2, "b", 8]),
+        (CUT + "v = Slice(x, three, far, i)", 4, ["a", 2, None, 8]),
+        (CUT + "v = Slice(y, o, l, i)", 4, ["a", 2, None, 8]),
+        (CUT + "v = Slice(x, o, l, i, two)", 4, ["a", 2, None, 8]),
+        (CUT + "v = Slice(x, three, far, w, two)", 4, ["a", 2, "b", 3]),
+        (CUT + "m5 = Neg(three) v = Slice(x, m5, far, w)", 4, ["a", 2, "b", 3]),
+        (CUT + "m5 = Neg(three) v = Slice(x, far, m5, w, m5)", 4, ["a", 2, "b", None]),
+        (CUT + "v = Slice(x, o, three)", 4, [None, 2, "b", 8]),
+        (COUNT + "v = Range(zero, m, one)", 1, ["b"]),
+        (COUNT + "k = Add(m, m) v = Range(m, k, one)", 1, ["b"]),
+        (COUNT + "k = Sub(m, one) v = Range(zero, k, one)", 1, [None]),
+        (COUNT + "k = Add(one, one) v = Range(zero, m, k)", 1, [None]),
+        ("o = Constant<value_ints=[3,1,2,1]>() v = Tile(x, o)", 4, ["3*a", 2, "2*b", 8]),
+        ("o = Shape<start=2>(x) v = ConstantOfShape(o)", 2, ["b", 8]),
+        ("o = Constant<value_ints=[0]>() v = Unsqueeze(x, o)", 5, [1, "a", 2, "b", 8]),
+        ("o = Constant<value_int=1>() v = Gather<axis=1>(x, o)", 3, ["a", "b", 8]),
+        ("v, v1 = Split<axis=3, num_outputs=2>(x)", 4, ["a", 2, "b", 4]),
     ],
 )
 def test_what_follows_is_named(body, rank, sizes):
@@ -68,12 +104,12 @@ def test_what_is_declared_stays():
     value = model.graph[0].outputs[0]
     value.type = ir.TensorType(ir.DataType.FLOAT)
     value.shape = ir.Shape(["rows", None])
-    assert name_sizes(model.graph) == 1
+    assert name_sizes(model) == 1
     assert [str(value.shape[0]), value.shape[1]] == ["rows", 8]
-    assert name_sizes(model.graph) == 0
+    assert name_sizes(model) == 0
 
 
 def test_outputs_of_the_graph_stay():
     text = "g (float[a,8] x) => (float[?,?] z) { z = Neg(x) }"
     model = ir.from_proto(onnx.parser.parse_model(HEAD.format(opset=20) + text))
-    assert name_sizes(model.graph) == 0
+    assert name_sizes(model) == 0

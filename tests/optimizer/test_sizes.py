@@ -28,6 +28,13 @@ FOUR = "f = Constant<value_ints=[4]>() "
         ("g0 = Gather(s, i) y = Max(g0, f)", (maximum(B, 4),)),
         ("y = ReduceProd(s)", (4 * A * B,)),
         ("z = ConstantOfShape<value=int64[1] {7}>(f) y = Add(z, i)", (8, 8, 8, 8)),
+        ("n = Neg(s) y = Add(n, s)", (0, 0, 0)),
+        ("m = Neg(i) e = Equal(s, m) y = Where(e, i, s)", (A, B, 4)),
+        ("e = Equal(s, s) y = Where(e, i, f)", (1, 1, 1)),
+        ("e = Equal(f, i) y = Where(e, i, s)", (A, B, 4)),
+        ("e = Equal(s, i) y = Where(e, i, s)", None),  # a may be 1
+        ("n = Sub(s, i) m = Neg(i) e = Equal(n, m) y = Where(e, i, s)", None),  # a may be 0
+        ("e = Less(s, i) y = Where(e, i, s)", None),
         ("y = Add(w, i)", None),
         ("g0 = Gather(s, i) h = Sub(g0, f) y = Div(h, f)", None),  # it may be negative
         ("t = Constant<value_ints=[2]>() y = Slice(s, i, f, i, t)", None),

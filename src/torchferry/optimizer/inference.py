@@ -11,7 +11,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs, infer_shape
 
 from torchferry.optimizer import facts
 
-__all__ = ["infer_missing", "infer_node", "light"]
+__all__ = ["infer_missing", "infer_node", "light", "told_of"]
 
 _SMALL = 1024  # bytes; larger constants are no shapes and no axes
 
@@ -19,17 +19,28 @@ _SMALL = 1024  # bytes; larger constants are no shapes and no axes
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """Set the types and shapes of a node's outputs that are not set, where they follow.
 
-    The rules are those of onnx; nodes of other domains, and with subgraphs, stay as they are.
+    Args:
+        node: its inputs and outputs have names.
+        opsets: of the model.
+    """
+    if all(value.type and value.shape is not None for value in node.outputs):
+        return
+    for value, proto in told_of(node, opsets):
+        _take(value, proto)
+
+
+def told_of(node: ir.Node, opsets: Mapping[str, int]) -> list[tuple[ir.Value, onnx.TypeProto]]:
+    """The types, with their shapes, that a node's outputs have as far as its inputs tell.
+
+    The rules are those of onnx, which tell nothing of other domains, and of subgraphs.
 
     Args:
         node: its inputs and outputs have names.
         opsets: of the model.
     """
-    if node.domain or all(value.type and value.shape is not None for value in node.outputs):
-        return
     values = {str(value.name): value for value in node.inputs if value is not None}
-    if any(value.type is None for value in values.values()):
-        return
+    if node.domain or any(value.type is None for value in values.values()):
+        return []
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets[""], "")
@@ -41,10 +52,8 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
             opset_imports=imports,
         )
     except (InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError):
-        return  # the checker says it better, where the user asks for it
-    for value in node.outputs:
-        if value.name in found:
-            _take(value, found[value.name])
+        return []  # the checker says it better, where the user asks for it
+    return [(value, found[value.name]) for value in node.outputs if value.name in found]
 
 
 def _data(value: ir.Value) -> onnx.TensorProto | None:
@@ -80,7 +89,7 @@ def infer_missing(model: ir.Model, nodes: Iterable[ir.Node]) -> bool:
     )
     if not lacking:
         return False
-    with light(model):
+    with light(model), _unique_names(model):
         proto = ir.to_proto(model)
     try:
         inferred = ir.from_proto(infer_shapes(proto, data_prop=True))
@@ -95,6 +104,29 @@ def infer_missing(model: ir.Model, nodes: Iterable[ir.Node]) -> bool:
                     with suppress(ValueError):  # a declared shape is another one: it stays
                         value.merge_shapes(known.shape)
     return True
+
+
+@contextmanager
+def _unique_names(model: ir.Model) -> Iterator[None]:
+    """Let no two values of a model have one name in the block.
+
+    Branches of an If may use the same names, and onnx's inference takes the sizes that one branch
+    computes for those of the other.
+    """
+    taken: set[str | None] = set()
+    renamed: list[tuple[ir.Value, str]] = []
+    for graph in model.graphs():
+        values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+        for value in values:
+            if value.name and value.name in taken:
+                renamed.append((value, value.name))
+                value.name = f"{value.name}\0{len(renamed)}"
+            taken.add(value.name)
+    try:
+        yield
+    finally:
+        for value, name in renamed:
+            value.name = name
 
 
 @contextmanager

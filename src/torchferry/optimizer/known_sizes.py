@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import onnx_ir as ir
 
 from torchferry.dims import Dim, Size, names_in
 from torchferry.optimizer import facts
+from torchferry.optimizer.inference import told_of
+from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Declined
-from torchferry.optimizer.sizes import contents
+from torchferry.optimizer.sizes import contents, not_negative
 
-__all__ = ["name_sizes"]
+__all__ = ["name_sizes", "sliced"]
 
 Sizes = Sequence[Size | None]
 
+_FAR = 2**31 - 1  # an end at or over this means the end
 _INFERRED = "unk__"
 """How onnx's inference begins the names of sizes it has none for."""
 
@@ -27,44 +30,64 @@ _ELEMENTWISE = (
 )
 
 
-def name_sizes(nodes: Iterable[ir.Node]) -> int:
+def name_sizes(model: ir.Model) -> int:
     """Name the sizes of values that have none, where they follow from what goes into a node.
 
     What is declared already stays as it is, and so do the outputs of the graph.
 
     Args:
-        nodes: of a model, each after those it reads.
+        model: each of its nodes stands after those it reads.
 
     Returns:
         How many values were told more about.
     """
-    return sum(_name(node) for node in nodes if node.op_type in _OPERATORS and not node.domain)
+    return sum(_name(node, model.opset_imports) for node in all_nodes(model) if not node.domain)
 
 
-def _name(node: ir.Node) -> bool:
-    value = node.outputs[0]
-    if value.is_graph_output() or value.shape is None or not _open(value.shape):
+def _name(node: ir.Node, opsets: Mapping[str, int]) -> int:
+    if not any(map(_is_open, node.outputs)):
+        return 0
+    told = 0
+    if node.op_type in _OPERATORS and _is_open(node.outputs[0]):
+        with suppress(Declined):
+            told += _tell(node.outputs[0], _OPERATORS[node.op_type](node))
+    if any(map(_is_open, node.outputs)):  # its inputs may be known better than they were
+        for value, proto in told_of(node, opsets):
+            shape = ir.serde.deserialize_type_proto_for_shape(proto)
+            if _is_open(value) and shape is not None:
+                told += _tell(value, [_as_size(item) for item in shape])
+    return told
+
+
+def _tell(value: ir.Value, found: Sizes) -> bool:
+    """Give a value the sizes that were found, where it has none; whether there were any."""
+    old = value.shape
+    if old is None or len(found) != len(old):
         return False
-    with suppress(Declined):
-        found = _OPERATORS[node.op_type](node)
-        if len(found) == len(value.shape):
-            told = [_told(a, b) for a, b in zip(value.shape, found, strict=True)]
-            value.shape = ir.Shape(told)
-            return True
-    return False
+    value.shape = ir.Shape([_told(a, b) for a, b in zip(old, found, strict=True)])
+    return tuple(value.shape) != tuple(old)
 
 
-def _open(shape: ir.Shape) -> bool:
-    return any(isinstance(item, ir.SymbolicDim) and _is_open(item) for item in shape)
+def _as_size(item: int | ir.SymbolicDim) -> Size | None:
+    if isinstance(item, int):
+        return item
+    return None if item.value is None else facts.size_of_text(item.value)
 
 
-def _is_open(size: ir.SymbolicDim) -> bool:
+def _is_open(value: ir.Value) -> bool:
+    """Whether a value has an axis whose size has no name, and may be given one."""
+    return value.shape is not None and not value.is_graph_output() and any(
+        isinstance(item, ir.SymbolicDim) and _is_nameless(item) for item in value.shape
+    )  # fmt: skip
+
+
+def _is_nameless(size: ir.SymbolicDim) -> bool:
     return size.value is None or size.value.startswith(_INFERRED)
 
 
 def _told(old: int | ir.SymbolicDim, found: Size | None) -> int | ir.SymbolicDim:
     """A size that is declared, or else what was found if it can be written."""
-    if isinstance(old, int) or not _is_open(old) or found is None:
+    if isinstance(old, int) or not _is_nameless(old) or found is None:
         return old
     if isinstance(found, int):
         return found
@@ -99,25 +122,8 @@ def _elementwise(node: ir.Node) -> Sizes:
     return _broadcast(*(facts.shape(value) for value in node.inputs if value is not None))
 
 
-def _first(node: ir.Node) -> Sizes:
-    return facts.shape(node.inputs[0])
-
-
 def _expand(node: ir.Node) -> Sizes:
-    return _broadcast(facts.shape(node.inputs[0]), _target(node))
-
-
-def _target(node: ir.Node) -> tuple[Size, ...]:
-    found = contents(node.inputs[1])
-    if found is None:
-        raise Declined("the sizes asked for are not known")
-    return found
-
-
-def _transpose(node: ir.Node) -> Sizes:
-    sizes = facts.shape(node.inputs[0])
-    perm = facts.attribute(node, "perm", list(range(len(sizes)))[::-1])
-    return [sizes[axis] for axis in perm]
+    return _broadcast(facts.shape(node.inputs[0]), _given(node, 1))
 
 
 def _matmul(node: ir.Node) -> Sizes:
@@ -137,13 +143,73 @@ def _concat(node: ir.Node) -> Sizes:
 
 
 def _reshape(node: ir.Node) -> Sizes:
-    have, wanted = facts.shape(node.inputs[0]), list(_target(node))
+    have, wanted = facts.shape(node.inputs[0]), list(_given(node, 1))
     if not facts.attribute(node, "allowzero", 0):
         wanted = [
             have[i] if item == 0 and i < len(have) else item for i, item in enumerate(wanted)
         ]
     rest = [item for item in wanted if item != -1]
     return [_left(have, rest) if item == -1 else item for item in wanted]
+
+
+def _slice(node: ir.Node) -> Sizes:
+    sizes: list[Size | None] = list(facts.shape(node.inputs[0]))
+    for axis, length in sliced(node).items():
+        sizes[axis] = length
+    return sizes
+
+
+def sliced(node: ir.Node) -> dict[int, Size | None]:
+    """How many elements a Slice takes of which axis; ``None`` where that is not known.
+
+    Raises:
+        Declined: it is not known of which axes, or from where to where.
+    """
+    sizes = facts.shape(node.inputs[0])
+    starts, ends = _given(node, 1), _given(node, 2)
+    axes = _given(node, 3, range(len(starts)))
+    steps = _given(node, 4, [1] * len(starts))
+    return {
+        axis % len(sizes): _between(sizes[axis], start, end, step)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+        if isinstance(axis, int)
+    }
+
+
+def _given(node: ir.Node, index: int, default: Sequence[Size] | None = None) -> Sequence[Size]:
+    if default is not None and (index >= len(node.inputs) or node.inputs[index] is None):
+        return default
+    found = contents(node.inputs[index]) if index < len(node.inputs) else None
+    if found is None:
+        raise Declined("it takes attributes, or what it takes is not known")
+    return found
+
+
+def _between(size: Size, start: Size, end: Size, step: Size) -> Size | None:
+    """How many elements of an axis a Slice takes."""
+    if not isinstance(step, int) or step < 1:
+        return None
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return len(range(size)[start:end:step])
+    first = start in (0, -size)
+    last = end == size or (isinstance(end, int) and end >= _FAR)
+    return size if first and last and step == 1 else None
+
+
+def _range(node: ir.Node) -> Sizes:
+    (start,), (limit,), (step,) = (_given(node, index) for index in range(3))
+    if step != 1 or not not_negative(limit - start):
+        raise Declined("it does not count from one size up to another")
+    return [limit - start]
+
+
+def _tile(node: ir.Node) -> Sizes:
+    pairs = zip(facts.shape(node.inputs[0]), _given(node, 1), strict=True)
+    return [size * times for size, times in pairs]
+
+
+def _fill(node: ir.Node) -> Sizes:
+    return _given(node, 0)
 
 
 def _left(have: Sequence[Size], taken: Sequence[Size]) -> Size | None:
@@ -161,10 +227,13 @@ def _left(have: Sequence[Size], taken: Sequence[Size]) -> Size | None:
 
 _OPERATORS: dict[str, Callable[[ir.Node], Sizes]] = {
     **dict.fromkeys(_ELEMENTWISE.split(), _elementwise),
-    **dict.fromkeys(("Cast", "Clip", "LogSoftmax", "Softmax", "Trilu"), _first),
     "Concat": _concat,
+    "ConstantOfShape": _fill,
     "Expand": _expand,
     "MatMul": _matmul,
+    "Range": _range,
     "Reshape": _reshape,
-    "Transpose": _transpose,
+    "Slice": _slice,
+    "Tile": _tile,
 }
+"""How operators make sizes where onnx's inference, which knows no expressions, gives up."""

@@ -222,7 +222,7 @@ def run_plan(
     if not plan or max_iter == 0:
         return tally
     infer_missing(model, all_nodes(model))
-    name_sizes(all_nodes(model))
+    name_sizes(model)
     _settle(model, [stage for stage in plan if not stage.last], tally, verify, max_iter)
     for stage in plan:
         if stage.last:

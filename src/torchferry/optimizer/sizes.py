@@ -12,7 +12,7 @@ from torchferry.dims import Size, maximum, minimum
 from torchferry.optimizer import facts
 from torchferry.optimizer.rule import Declined
 
-__all__ = ["INTEGERS", "contents"]
+__all__ = ["INTEGERS", "contents", "not_negative"]
 
 Sizes = tuple[Size, ...]
 
@@ -93,6 +93,10 @@ def _same(node: ir.Node) -> Sizes:
     return _needed(node, 0)
 
 
+def _negated(node: ir.Node) -> Sizes:
+    return tuple(-size for size in _needed(node, 0))
+
+
 def _reduce_prod(node: ir.Node) -> Sizes:
     if facts.attribute(node, "noop_with_empty_axes", 0):
         raise Declined("it may be asked to do nothing")
@@ -101,18 +105,19 @@ def _reduce_prod(node: ir.Node) -> Sizes:
 
 def _divide(a: Size, b: Size) -> Size:
     """ONNX rounds to zero and ``//`` down: the same where nothing is negative."""
-    if not (_not_negative(a) and _not_negative(b)) or b == 0:
+    if not (not_negative(a) and not_negative(b)) or b == 0:
         raise Declined("it may divide something negative")
     return a // b
 
 
 def _remain(a: Size, b: Size) -> Size:
-    if not (_not_negative(a) and _not_negative(b)) or b == 0:
+    if not (not_negative(a) and not_negative(b)) or b == 0:
         raise Declined("it may divide something negative")
     return a % b
 
 
-def _not_negative(size: Size) -> bool:
+def not_negative(size: Size) -> bool:
+    """Whether a size is none that might be negative, as a difference."""
     return size >= 0 if isinstance(size, int) else min(size.terms.values()) >= 0
 
 
@@ -126,6 +131,29 @@ def _both(operation: Callable[[Size, Size], Size]) -> Callable[[ir.Node], Sizes]
         return tuple(operation(a, b) for a, b in zip(left, right, strict=True))
 
     return find
+
+
+def _where(node: ir.Node) -> Sizes:
+    chosen, other = _needed(node, 1), _needed(node, 2)
+    equal = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if equal is None or equal.op_type != "Equal" or equal.domain:
+        raise Declined("what is chosen by is no comparison of sizes")
+    left, right = _needed(equal, 0), _needed(equal, 1)
+    length = max(map(len, (left, right, chosen, other)))
+    left, right, chosen, other = (
+        side * length if len(side) == 1 else side for side in (left, right, chosen, other)
+    )
+    pairs = zip(left, right, chosen, other, strict=True)
+    return tuple(x if _equal(a, b) else y for a, b, x, y in pairs)
+
+
+def _equal(a: Size, b: Size) -> bool:
+    if a == b:
+        return True
+    numbers = isinstance(a, int) and isinstance(b, int)
+    if numbers or (not_negative(a) and b == -1) or (not_negative(b) and a == -1):
+        return False
+    raise Declined("two sizes may be equal")
 
 
 def _fill(node: ir.Node) -> Sizes:
@@ -143,6 +171,7 @@ _OPERATORS: dict[str, Callable[[ir.Node], Sizes]] = {
     "Slice": _slice,
     "Concat": _concat,
     "Identity": _same,
+    "Neg": _negated,
     "Cast": _same,
     "Squeeze": _same,
     "Unsqueeze": _same,
@@ -156,5 +185,6 @@ _OPERATORS: dict[str, Callable[[ir.Node], Sizes]] = {
     "Mod": _both(_remain),
     "Max": _both(maximum),
     "Min": _both(minimum),
+    "Where": _where,
 }
 """How operators make sizes of sizes."""

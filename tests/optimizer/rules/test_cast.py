@@ -43,3 +43,16 @@ def test_cast_like():
         text.format("Cast<saturate=1, to=1>(x)"),
     )
     keeps(RULES["CastLike"], text.format("CastLike(x, z)"), opset=18)
+
+
+def test_what_hides_is_chosen_among_numbers():
+    text = "g (float[a,3] x) => (float[a,3] z) {{ few = Constant<value_float=-9.0>() {} }}"
+    chosen = "c = Cast<to=9>(x) z = Where(c, few, {})"
+    changes(
+        RULES["WhereNotZero"],
+        text.format(chosen.format("x")),
+        text.format("zero = Constant<value_float=0.0>() " + chosen.format("zero")),
+    )
+    keeps(RULES["WhereNotZero"], text.format("c = Cast<to=9>(x) z = Where(c, x, few)"))
+    whole = "g (int64[a] x, int64[b] y) => (int64[m] z) { c = Cast<to=9>(x) z = Where(c, y, x) }"
+    keeps(RULES["WhereNotZero"], whole, "no float")

@@ -19,14 +19,27 @@ def test_a_slice_of_everything_goes():
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "step", "reason"),
-    [(1, FAR, 1, "start at 0"), (0, 2, 1, "stop early"), (0, FAR, 2, "takes steps")],
+    ("start", "end", "step"),
+    [(1, FAR, 1), (0, 2, 1), (0, FAR, 2), (-2, FAR, 1), (FAR, -FAR, -1), (0, -1, 1)],
 )
-def test_a_slice_of_a_part_stays(start, end, step, reason):
+def test_a_slice_of_a_part_stays(start, end, step):
     names = {"s": start, "e": end, "axes": 0, "steps": step}
     vectors = " ".join(f"{n} = Constant<value_ints=[{v}]>()" for n, v in names.items())
     text = "g (float[a,3] x) => (float[m,3] y) {" + vectors + "y = Slice(x, s, e, axes, steps) }"
-    keeps(RULES["SliceAll"], text, reason)
+    keeps(RULES["SliceAll"], text, "may take a part")
+
+
+def test_a_slice_up_to_a_size_that_is_known():
+    vectors = "s = Constant<value_ints=[0,0]>() w = Constant<value_ints=[1,0]>() "
+    text = "g (float[a,b] x, float[a,b] k) => (float[?,?] y) {{ {} }}"
+    sizes = "m = Shape<start=1>(k) n = Shape<start=0, end=1>(k) e = Concat<axis=0>({}) "
+    cut = "t = Slice(x, s, e, w) y = Relu(t)"
+    changes(
+        RULES["SliceAll"],
+        text.format(vectors + sizes.format("m, n") + cut),
+        text.format("y = Relu(x)"),
+    )
+    keeps(RULES["SliceAll"], text.format(vectors + sizes.format("n, m") + cut), "take a part")
 
 
 def test_split_and_concat():

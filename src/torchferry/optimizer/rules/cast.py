@@ -1,4 +1,4 @@
-"""Casts that change nothing."""
+"""Casts that change nothing, and what they choose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from torchferry.optimizer.block import Block
-from torchferry.optimizer.facts import attribute
+from torchferry.optimizer.facts import FLOATS, attribute
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Rule, require
 
@@ -72,4 +72,22 @@ class CastLike(Rule):
         return b.Cast(x, to=y.dtype, saturate=attribute(cast, "saturate"))
 
 
-RULES: tuple[Rule, ...] = (Cast(), CastCast(), CastLike())
+class WhereNotZero(Rule):
+    """Where(Cast(x, to=bool), y, x)  →  Where(Cast(x, to=bool), y, 0)
+
+    As masks that hide are made: what is chosen is a number then, whatever ``x`` is.
+    """
+
+    keeps_interior = True
+
+    def pattern(self, p: Ops, x: Var, y: Var) -> Any:
+        return p.Where(p.Cast(x, to=int(_T.BOOL), name="cast"), y, x)
+
+    def check(self, x: ir.Value) -> None:
+        require(x.dtype in FLOATS, "it is no float")
+
+    def rewrite(self, b: Block, x: ir.Value, y: ir.Value, cast: ir.Node) -> Any:
+        return b.Where(cast.outputs[0], y, b.constant(0, x))
+
+
+RULES: tuple[Rule, ...] = (Cast(), CastCast(), CastLike(), WhereNotZero())

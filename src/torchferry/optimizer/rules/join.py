@@ -8,30 +8,22 @@ import onnx_ir as ir
 
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import attribute, axes_of, ints, rank, same_shape, size
+from torchferry.optimizer.known_sizes import sliced
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Declined, Rule, require
 
 __all__ = ["RULES"]
 
-_FAR = 2**31 - 1  # an end at or over this means the end
-
 
 class SliceAll(Rule):
-    """Slice(x, 0, end of x)  →  x"""
+    """Slice(x), of all that is there  →  x"""
 
-    def pattern(self, p: Ops, x: Var, starts: Var, ends: Var) -> Any:
-        return p.Slice(x, starts, ends, p.rest("others"), name="node")
+    def pattern(self, p: Ops, x: Var) -> Any:
+        return p.Slice(x, p.rest("where"), name="node")
 
-    def check(
-        self, x: ir.Value, starts: ir.Value, ends: ir.Value, others: tuple[ir.Value | None, ...]
-    ) -> None:
-        axes, steps = (*others, None, None)[:2]
-        require(not any(ints(starts)), "it does not start at 0")
-        require(steps is None or all(step == 1 for step in ints(steps)), "it takes steps")
-        order = list(range(len(ints(ends)))) if axes is None else ints(axes)
-        for axis, end in zip(order, ints(ends), strict=True):
-            whole = end >= _FAR or (isinstance(known := size(x, axis), int) and end >= known)
-            require(whole, "it may stop early")
+    def check(self, x: ir.Value, node: ir.Node) -> None:
+        taken = sliced(node).items()
+        require(all(length == size(x, axis) for axis, length in taken), "it may take a part")
 
     def rewrite(self, b: Block, x: ir.Value) -> Any:
         return x

@@ -98,6 +98,10 @@ def test_numbers_that_hide(number, wanted):
 
 def test_finite_values():
     assert is_finite(value("c = Where(m, zero, low) y = Add(c, few)"))
+    assert is_finite(value("t = Expand(low, both) y = Trilu(t)"))
+    assert is_finite(value("c = Cast<to=1>(m) t = Where(m, zero, low) y = Mul(c, t)"))
+    assert not is_finite(value("c = Cast<to=1>(both) t = Where(m, zero, low) y = Mul(t, c)"))
+    assert not is_finite(value("c = Cast<to=1>(m) y = Mul(x, c)"))
     assert not is_finite(value("y = Where(m, zero, inf)"))
     assert not is_finite(value("y = Where(m, zero, x)"))
     assert not is_finite(None)
@@ -132,6 +136,10 @@ def test_numbers_and_makers():
         ("t = Where(m, zero, few) u = Add(t, few) y = Unsqueeze(u, k0)", -2e4),
         ("y = Expand(one, both)", 1),
         ("y = ConstantOfShape(both)", 0),
+        ("t = Expand(few, both) y = Trilu(t)", -1e4),
+        ("t = Expand(one, both) y = Trilu(t)", 0),
+        ("c = Cast<to=1>(m) y = Mul(c, one)", 0),
+        ("c = Cast<to=1>(m) y = Mul(few, c)", -1e4),
         ("y = Add(x, few)", -np.inf),
         ("y = Neg(one)", -np.inf),
     ],

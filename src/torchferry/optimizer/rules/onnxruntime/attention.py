@@ -79,6 +79,19 @@ def _is_guarded(result: ir.Value, mask: ir.Value) -> bool:
     return all(sees(node.inputs[0], mask) and is_finite(node.inputs[2]) for node in put)
 
 
+def _is_safe(found: Scores) -> bool:
+    """Whether no row can be masked as a whole, so that its Softmax is NaN."""
+    return is_finite(found.bias if found.mask is None else found.hidden)
+
+
+def _with_nan(b: Block, mask: ir.Value) -> ir.Value:
+    """What is added, with NaN where a row is masked as a whole: NaN is its Softmax."""
+    most = b.ReduceMax(mask, b.constant([-1]), keepdims=1)
+    whole = b.Equal(most, b.constant(-np.inf, mask))
+    marked: ir.Value = b.Where(whole, b.constant(np.nan, mask), mask, like=mask)
+    return marked
+
+
 def _added(b: Block, found: Scores) -> ir.Value | None:
     """What the kernel adds to the scores, so that it hides what was hidden and nothing more."""
     if found.mask is not None:
@@ -155,6 +168,41 @@ class MaskTerms(Rule):
         return b.again(softmax, [b.Add(scores, b.Add(bias, added))])
 
 
+class MaskedScores(Rule):
+    """Softmax(Where(c, scores, low) + mask)  →  Softmax(scores + (Where(c, 0, low) + mask))
+
+    The mask hides by the same number, so that a row that is hidden in parts by each of them, or
+    by both, is what it was.
+    """
+
+    since = 23
+    processors = _WHERE
+
+    def pattern(self, p: Ops, condition: Var, scores: Var, low: Var, mask: Var) -> Any:
+        total = p.Add(p.Where(condition, scores, low), mask)
+        return p.Softmax(total, axis=lambda axis: axis in (-1, 3), name="softmax")
+
+    def check(self, condition: ir.Value, scores: ir.Value, low: ir.Value, mask: ir.Value) -> None:
+        require(scores.dtype == ir.DataType.FLOAT, "half-precise scores may round otherwise")
+        require(is_product(scores), "the scores are no product")
+        require(is_number(low) and float(number(low)) <= _LEAST, "hidden scores count")
+        for value in (condition, mask):
+            _check_mask(value, scores)
+        node = made_by(mask, "Where")
+        numbers = [] if node is None else node.inputs[1:]
+        same = bool(numbers) and all(map(is_number, numbers)) and (
+            {float(number(value)) for value in numbers} <= {0.0, float(number(low))}
+        )  # fmt: skip
+        require(same, "the mask does not hide by the same number")
+
+    def rewrite(
+        self, b: Block, condition: ir.Value, scores: ir.Value, low: ir.Value, mask: ir.Value,
+        softmax: ir.Node,
+    ) -> Any:  # fmt: skip
+        chosen = b.Where(condition, b.constant(0, scores), low)
+        return b.again(softmax, [b.Add(scores, b.Add(chosen, mask))])
+
+
 def _bounded(b: Block, mask: ir.Value) -> ir.Value:
     """A chosen 0 or the least float32, not so low that a sum with it must be bounded anew."""
     node = made_by(mask, "Where")
@@ -170,7 +218,7 @@ class Attention(Rule):
 
     The scale may stand anywhere, and repeated heads are not repeated any longer. The mask becomes
     what is added: 0, or what hid a score. Rows that are masked as a whole keep what is made of
-    them, or this declines. The kernel refuses an empty batch.
+    them. The kernel refuses an empty batch.
     """
 
     since = 23
@@ -191,13 +239,18 @@ class Attention(Rule):
         mask = found.mask if found.mask is not None else found.bias
         if mask is not None and not self._is_causal(found):
             _check_mask(mask, found.query)
-            safe = is_finite(found.bias if found.mask is None else found.hidden)
-            exact = found.query.dtype == ir.DataType.FLOAT or (found.mask is not None and not safe)
+            infinite = found.mask is not None and not _is_safe(found)
+            exact = found.query.dtype == ir.DataType.FLOAT or infinite
             require(exact, "half-precise scores and their mask may round otherwise")
-            kept = safe or cleared is not None or _is_guarded(product.outputs[0], mask)
-            require(kept, "a row may be masked as a whole, and be NaN")
 
-    def rewrite(self, b: Block, scores: ir.Value, value: ir.Value) -> Any:
+    def rewrite(
+        self,
+        b: Block,
+        scores: ir.Value,
+        value: ir.Value,
+        cleared: ir.Node | None,
+        product: ir.Node,
+    ) -> Any:
         found = read_scores(scores)
         query, key = found.query, found.shared_key
         causal = self._is_causal(found)
@@ -206,6 +259,10 @@ class Attention(Rule):
         if found.order != HEADS_FIRST:
             key = b.Transpose(key, perm=found.order)
         if mask is not None:
+            told = found.bias if found.mask is None else found.mask
+            guarded = told is not None and _is_guarded(product.outputs[0], told)
+            if not (_is_safe(found) or cleared is not None or guarded):
+                mask = _with_nan(b, mask)
             mask = _whole(b, mask, query, length, key)
         return b.Attention(
             query, key, once(value), mask, scale=found.scale, is_causal=1 if causal else None
@@ -274,5 +331,6 @@ class AttentionCache(Rule):
 
 
 RULES: tuple[Rule, ...] = (
-    KeyTransposed(), MaskTerms(), Attention(), AttentionGrouped(), AttentionCache(),
+    KeyTransposed(), MaskTerms(), MaskedScores(), Attention(), AttentionGrouped(),
+    AttentionCache(),
 )  # fmt: skip

@@ -16,9 +16,9 @@ __all__ = ["hides", "is_causal", "is_finite", "is_number", "least", "made_by", "
 _FINITE = {
     "Where": (1, 2), "Add": (0, 1), "Cast": (0,), "Expand": (0,), "Gather": (0,), "Slice": (0,),
     "Reshape": (0,), "Transpose": (0,), "Unsqueeze": (0,), "Squeeze": (0,), "Identity": (0,),
-    "ConstantOfShape": (),
+    "ScatterND": (0, 2), "Trilu": (0,), "ConstantOfShape": (),
 }  # fmt: skip
-"""Operators of finite values that give finite ones, and which inputs those values are."""
+"""Operators of finite values that give these, or 0, and which inputs those values are."""
 
 _LEAST = float(np.finfo(np.float32).min) * (1 + 1e-8)
 """What is rounded to the least float32 is no less than this."""
@@ -43,6 +43,8 @@ def is_finite(value: ir.Value | None) -> bool:
     tensor = constant(value)
     if tensor is not None:
         return bool(np.isfinite(array(value, most=_MOST)).all())
+    if (kept := _kept(value)) is not None:
+        return is_finite(kept)
     node = None if value is None else value.producer()
     if node is None or node.domain or node.op_type not in _FINITE:
         return False
@@ -60,6 +62,8 @@ def least(value: ir.Value | None) -> float:
     if tensor is not None:
         content = array(value, most=_MOST)
         return float(content.min()) if content.size else np.inf
+    if (kept := _kept(value)) is not None:
+        return min(least(kept), 0.0)
     node = None if value is None else value.producer()
     if node is None or node.domain or node.op_type not in _FINITE:
         return -np.inf
@@ -67,7 +71,21 @@ def least(value: ir.Value | None) -> float:
         fill = attribute(node, "value")
         return 0.0 if fill is None else float(fill.numpy().item())
     bounds = [least(node.inputs[index]) for index in _FINITE[node.op_type]]
+    if node.op_type == "Trilu":
+        bounds.append(0.0)
     return sum(bounds) if node.op_type == "Add" else min(bounds)
+
+
+def _kept(value: ir.Value | None) -> ir.Value | None:
+    """What is multiplied by 0 or 1 somewhere."""
+    node = made_by(value, "Mul")
+    for chosen, other in () if node is None else (node.inputs[:2], node.inputs[1::-1]):
+        cast = made_by(other, "Cast")
+        if cast is not None and cast.inputs[0] is not None and (
+            cast.inputs[0].dtype == ir.DataType.BOOL
+        ):  # fmt: skip
+            return chosen
+    return None
 
 
 def sees(condition: ir.Value | None, mask: ir.Value) -> bool:

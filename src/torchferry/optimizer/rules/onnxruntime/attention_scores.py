@@ -50,10 +50,8 @@ def _scaled(value: ir.Value | None) -> tuple[ir.Value, float]:
         left, right = node.inputs
         if node.op_type == "Mul" and is_number(left):
             left, right = right, left
-        if not is_number(right) or left is None:
+        if not is_number(right) or left is None or not (by := float(number(right))):
             break
-        by = float(number(right))
-        require(by > 0, "a scale is not positive")
         factor = factor * by if node.op_type == "Mul" else factor / by
         value = left
     return value, factor
@@ -87,6 +85,7 @@ def read_scores(scores: ir.Value) -> Scores:
     order = HEADS_FIRST if attribute(turn, "perm") == [0, 1, 3, 2] else [0, 2, 1, 3]
     key, by_key_before = _scaled(turn.inputs[0])
     scale *= by_query * by_key * by_key_before
+    require(scale > 0, "the scale is not positive")
     return Scores(query, key, order, scale, bias, mask, hidden)
 
 
@@ -99,9 +98,8 @@ def is_product(value: ir.Value | None) -> bool:
     """Whether a value with four axes is a product, scaled or not."""
     if value is None or value.shape is None or len(value.shape) != 4:
         return False
-    product = _scaled(value)[0]
     try:
-        return bool(_product(product))
+        return bool(_product(_scaled(value)[0]))
     except Declined:
         return False
 
