@@ -8,6 +8,7 @@ import pytest
 from rewriting import feeds_for, keeps, parse, run, same_numbers
 
 from torchferry.optimizer.driver import apply_rules
+from torchferry.optimizer.folding import Fold
 from torchferry.optimizer.known_sizes import name_sizes
 from torchferry.optimizer.rules import identity
 from torchferry.optimizer.rules.onnxruntime.attention import RULES
@@ -125,6 +126,27 @@ def test_a_row_that_is_masked_as_a_whole_stays_nan(body, mask, hidden):
 def test_two_negative_scales_are_a_positive_one():
     body = "qs = Mul(q, minus) kt = Transpose<perm=[0,1,3,2]>(k) x0 = MatMul(qs, kt) "
     assert fused(graph(body + "x = Mul(minus, x0) " + END.replace("(w)", "(x)")))
+
+
+HALF = "sh = Cast<to=10>(s) zh = Cast<to=10>(zero) hh = Cast<to=10>({}) "
+HALF_BODY = (
+    "kt = Transpose<perm=[0,1,3,2]>(k) x0 = MatMul(q, kt) x = Mul(x0, sh) m0 = Where(m, zh, hh) "
+    "w = Add(x, m0) p0 = Softmax<axis=-1>(w) n = IsNaN(p0) p = Where(n, zh, p0) y = MatMul(p, v)"
+)
+
+
+@pytest.mark.parametrize("hidden", ["inf", "few"])
+def test_half_precision_where_no_score_is_rounded(hidden):
+    text = graph(HALF.format(hidden) + HALF_BODY).replace("float[", "float16[")
+    after, tally = parse(text, 23), Tally()
+    apply_rules(after, (Fold(), *RULES), tally)
+    counts = [node.op_type for node in after.graph]
+    if hidden == "few":
+        assert "Attention" not in counts
+        assert any("may round otherwise" in reason for reason in tally.declined["Attention"])
+        return
+    assert counts.count("Attention") == 1
+    same_numbers(parse(text, 23), after, SIZES, tolerance=4e-3)
 
 
 def test_no_mask():

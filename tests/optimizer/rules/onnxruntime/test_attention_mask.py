@@ -10,6 +10,7 @@ from rewriting import parse
 from torchferry.optimizer.facts import size_of_text
 from torchferry.optimizer.rules.onnxruntime.attention_mask import (
     hides,
+    hides_or_keeps,
     is_causal,
     is_finite,
     is_number,
@@ -105,6 +106,15 @@ def test_finite_values():
     assert not is_finite(value("y = Where(m, zero, inf)"))
     assert not is_finite(value("y = Where(m, zero, x)"))
     assert not is_finite(None)
+
+
+def test_what_hides_for_good_or_not_at_all():
+    assert hides_or_keeps(value("c = Where(m, zero, inf) y = Unsqueeze(c, k0)"))
+    assert hides_or_keeps(value("y = Where(m, inf, zero)"))
+    assert not hides_or_keeps(value("y = Where(m, zero, low)"))
+    assert not hides_or_keeps(value("y = Where(m, zero, x)"))
+    assert not hides_or_keeps(value("y = Add(x, zero)"))
+    assert not hides_or_keeps(None)
 
 
 def test_what_asks_whether_a_row_is_seen():

@@ -24,6 +24,7 @@ from torchferry.optimizer.facts import (
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Rule, require
 from torchferry.optimizer.rules.onnxruntime.attention_mask import (
+    hides_or_keeps,
     is_causal,
     is_finite,
     is_number,
@@ -99,7 +100,7 @@ def _added(b: Block, found: Scores) -> ir.Value | None:
         hidden = max(float(number(found.hidden)), _LEAST) if is_finite(found.hidden) else -np.inf
         added = b.Where(found.mask, zero, b.constant(hidden, found.query))
         added.type, added.shape = zero.type, found.mask.shape
-    elif found.bias is None or least(found.bias) >= _LEAST:
+    elif found.bias is None or least(found.bias) >= _LEAST or hides_or_keeps(found.bias):
         return found.bias
     else:
         added = b.Max(found.bias, _LEAST, like=found.bias)
@@ -239,8 +240,8 @@ class Attention(Rule):
         mask = found.mask if found.mask is not None else found.bias
         if mask is not None and not self._is_causal(found):
             _check_mask(mask, found.query)
-            infinite = found.mask is not None and not _is_safe(found)
-            exact = found.query.dtype == ir.DataType.FLOAT or infinite
+            added = found.bias if found.mask is None else found.hidden
+            exact = found.query.dtype == ir.DataType.FLOAT or hides_or_keeps(added)
             require(exact, "half-precise scores and their mask may round otherwise")
 
     def rewrite(

@@ -11,7 +11,16 @@ from torchferry.dims import Size
 from torchferry.optimizer.facts import array, attribute, constant, ints, number
 from torchferry.optimizer.sizes import contents
 
-__all__ = ["hides", "is_causal", "is_finite", "is_number", "least", "made_by", "sees"]
+__all__ = [
+    "hides",
+    "hides_or_keeps",
+    "is_causal",
+    "is_finite",
+    "is_number",
+    "least",
+    "made_by",
+    "sees",
+]
 
 _FINITE = {
     "Where": (1, 2), "Add": (0, 1), "Cast": (0,), "Expand": (0,), "Gather": (0,), "Slice": (0,),
@@ -54,6 +63,18 @@ def is_finite(value: ir.Value | None) -> bool:
     if node.op_type == "Add" and least(value) < _LEAST:
         return False  # what two masks hide may be -inf
     return all(is_finite(node.inputs[i]) for i in _FINITE[node.op_type])
+
+
+def hides_or_keeps(value: ir.Value | None) -> bool:
+    """Whether a value is made of 0 and -inf only: no score is rounded where it is added."""
+    tensor = constant(value)
+    if tensor is not None:
+        content = array(value, most=_MOST)
+        return bool(((content == 0) | (content == -np.inf)).all())
+    node = made_by(value, "Where", "Expand", "Unsqueeze")
+    if node is None:
+        return False
+    return all(hides_or_keeps(node.inputs[index]) for index in _FINITE[node.op_type])
 
 
 def least(value: ir.Value | None) -> float:
