@@ -80,6 +80,11 @@ BIASED = """low{0} = Constant<value_float=-3.4028235e38>() m{0} = Where(seen, ze
   w{0} = Add(z{0}, m{0}) u{0} = Softmax(w{0}) bad{0} = IsNaN(u{0}) p{0} = Where(bad{0}, zero, u{0})
   {2} = MatMul(p{0}, v)"""
 """Of layers that share a bias and a mask."""
+ANY_MASK = """kt{0} = Transpose<perm=[0,1,3,2]>(k) x{0} = MatMul({1}, kt{0}) w{0} = Add(x{0}, m)
+  u{0} = Softmax(w{0}) {2} = MatMul(u{0}, v)"""
+CHOSEN = """low{0} = Constant<value_float=-3.4028235e38>() m{0} = Where(seen, zero, low{0})
+  kt{0} = Transpose<perm=[0,1,3,2]>(k) x{0} = MatMul({1}, kt{0}) z{0} = Where(c, x{0}, low{0})
+  w{0} = Add(z{0}, m{0}) u{0} = Softmax(w{0}) {2} = MatMul(u{0}, v)"""
 GROUPED = """rows = Constant<value_ints=[0,4,-1,0]>() parts = Constant<value_ints=[0,16,-1,0]>()
   few = Constant<value_ints=[0,0,4,64]>() k1 = Reshape(z, few) v = Transpose<perm=[0,2,1,3]>(k1)
   q1 = Reshape(x, heads) q = Transpose<perm=[0,2,1,3]>(q1) qs = Mul(q, scale)
@@ -132,6 +137,14 @@ GRAPHS: Mapping[str, tuple[str, str, str]] = {
     ),
     "Rotary": ("float[a,16,b,64] q, float[1,b,32] angle", ATTENDED, TURN),
     "Attention": (f"{QKV}, float[a,1,b,b] m", ATTENDED, SOFTMAX),
+    "Attention, of any mask": (
+        f"{QKV}, float[a,1,b,b] m", ATTENDED,
+        f"{ANY_MASK.format(0, 'q', 'h')} {ANY_MASK.format(1, 'h', 'y')}",
+    ),
+    "MaskedScores + Attention": (
+        f"{QKV}, bool[1,1,b,b] c, bool[a,1,b,b] seen", ATTENDED,
+        f"{CHOSEN.format(0, 'q', 'h')} {CHOSEN.format(1, 'h', 'y')}",
+    ),
     "MaskTerms + Attention": (
         f"{QKV}, float[1,16,b,b] bias, bool[a,1,b,b] seen", ATTENDED,
         f"{BIASED.format(0, 'q', 'h')} {BIASED.format(1, 'h', 'y')}",
@@ -309,7 +322,7 @@ def gain(
 
 def measure(name: str, rules: Mapping[str, Rule], given: Any) -> Line:
     before, after = parsed(name), parsed(name)
-    name_sizes(after.graph)
+    name_sizes(after)
     used = [rules[part.split(",")[0]] for part in name.split(" + ")]
     tally = Tally()
     apply_rules(after, [*used, *transpose.RULES], tally)

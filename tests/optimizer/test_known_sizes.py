@@ -79,6 +79,7 @@ COUNT = (
         (CUT + "m5 = Neg(three) v = Slice(x, m5, far, w)", 4, ["a", 2, "b", 3]),
         (CUT + "m5 = Neg(three) v = Slice(x, far, m5, w, m5)", 4, ["a", 2, "b", None]),
         (CUT + "v = Slice(x, o, three)", 4, [None, 2, "b", 8]),
+        (CUT + "q = Mod(l, three) v = Slice(x, o, l, q)", 4, [None, None, None, None]),
         (COUNT + "v = Range(zero, m, one)", 1, ["b"]),
         (COUNT + "k = Add(m, m) v = Range(m, k, one)", 1, ["b"]),
         (COUNT + "k = Sub(m, one) v = Range(zero, k, one)", 1, [None]),

@@ -2,14 +2,17 @@ import onnx_ir as ir
 import pytest
 from rewriting import parse
 
-from torchferry.dims import Dim, maximum
+from torchferry.dims import Dim, maximum, minimum
 from torchferry.optimizer.sizes import contents
 
 A, B = Dim.of("a"), Dim.of("b")
 HEAD = (
     "g (float[a,b,4] x, int64[2] w) => (int64[m] y) { s = Shape(x) i = Constant<value_ints=[1]>() "
 )
-FOUR = "f = Constant<value_ints=[4]>() "
+FOUR = (
+    "f = Constant<value_ints=[4]>() zero = Constant<value_ints=[0]>() "
+    "large = Constant<value_ints=[4611686018427387904]>() "
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,20 @@ FOUR = "f = Constant<value_ints=[4]>() "
         ("e = Equal(s, i) y = Where(e, i, s)", None),  # a may be 1
         ("n = Sub(s, i) m = Neg(i) e = Equal(n, m) y = Where(e, i, s)", None),  # a may be 0
         ("e = Less(s, i) y = Where(e, i, s)", None),
+        ("d = Sub(s, f) n = Min(d, i) m = Neg(i) e = Equal(n, m) y = Where(e, i, f)", None),
+        ("d = Sub(s, f) n = Min(d, i) y = Div(n, f)", None),
+        ("n = Min(s, f) y = Div(n, i)", (minimum(A, 4), minimum(B, 4), 4)),
+        (
+            "d = Sub(s, f) n = Max(d, i) y = Div(n, i)",
+            (
+                maximum(A - 4, 1),
+                maximum(B - 4, 1),
+                1,
+            ),
+        ),
+        ("e = ConstantOfShape<value=int64[1] {0}>(zero) y = Slice(s, e, e, e)", None),
+        ("y = Mul(large, large)", None),
+        ("n = Mul(s, large) y = Mul(n, f)", None),
         ("y = Add(w, i)", None),
         ("g0 = Gather(s, i) h = Sub(g0, f) y = Div(h, f)", None),  # it may be negative
         ("t = Constant<value_ints=[2]>() y = Slice(s, i, f, i, t)", None),

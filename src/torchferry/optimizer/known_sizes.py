@@ -13,15 +13,13 @@ from torchferry.optimizer import facts
 from torchferry.optimizer.inference import told_of
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Declined
-from torchferry.optimizer.sizes import contents, not_negative
+from torchferry.optimizer.sizes import INFERRED, contents, forget, not_negative
 
 __all__ = ["name_sizes", "sliced"]
 
 Sizes = Sequence[Size | None]
 
 _FAR = 2**31 - 1  # an end at or over this means the end
-_INFERRED = "unk__"
-"""How onnx's inference begins the names of sizes it has none for."""
 
 _ELEMENTWISE = (
     "Abs Add And Cos Div Equal Erf Exp Gelu Greater GreaterOrEqual Identity IsInf IsNaN Less "
@@ -41,6 +39,7 @@ def name_sizes(model: ir.Model) -> int:
     Returns:
         How many values were told more about.
     """
+    forget(value for node in all_nodes(model) for value in node.outputs)
     return sum(_name(node, model.opset_imports) for node in all_nodes(model) if not node.domain)
 
 
@@ -82,7 +81,7 @@ def _is_open(value: ir.Value) -> bool:
 
 
 def _is_nameless(size: ir.SymbolicDim) -> bool:
-    return size.value is None or size.value.startswith(_INFERRED)
+    return size.value is None or size.value.startswith(INFERRED)
 
 
 def _told(old: int | ir.SymbolicDim, found: Size | None) -> int | ir.SymbolicDim:
@@ -169,11 +168,12 @@ def sliced(node: ir.Node) -> dict[int, Size | None]:
     starts, ends = _given(node, 1), _given(node, 2)
     axes = _given(node, 3, range(len(starts)))
     steps = _given(node, 4, [1] * len(starts))
-    return {
-        axis % len(sizes): _between(sizes[axis], start, end, step)
-        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
-        if isinstance(axis, int)
-    }
+    taken: dict[int, Size | None] = {}
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if not isinstance(axis, int):
+            raise Declined("an axis is not known")
+        taken[axis % len(sizes)] = _between(sizes[axis], start, end, step)
+    return taken
 
 
 def _given(node: ir.Node, index: int, default: Sequence[Size] | None = None) -> Sequence[Size]:

@@ -222,7 +222,6 @@ def run_plan(
     if not plan or max_iter == 0:
         return tally
     infer_missing(model, all_nodes(model))
-    name_sizes(model)
     _settle(model, [stage for stage in plan if not stage.last], tally, verify, max_iter)
     for stage in plan:
         if stage.last:
@@ -240,6 +239,8 @@ def _settle(
         stages = [stage for stage in plan if turn == 0 or not stage.once]
         if not stages:
             break
+        if name_sizes(model):
+            quiet = 0
         for stage in stages:
             quiet = 0 if _run_stage(model, stage, tally, verify) else quiet + 1
             if turn and quiet >= len(plan) - 1:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+import numpy as np
 import onnx_ir as ir
 
-from torchferry.dims import Size, maximum, minimum
+from torchferry.dims import Size, maximum, minimum, names_in
+from torchferry.dims.dim import Atom
 from torchferry.optimizer import facts
 from torchferry.optimizer.rule import Declined
 
-__all__ = ["INTEGERS", "contents", "not_negative"]
+__all__ = ["INFERRED", "INTEGERS", "contents", "forget", "is_told", "not_negative"]
 
 Sizes = tuple[Size, ...]
 
 _KNOWN = "torchferry.sizes"
 _MOST = 64
+_LARGE = 2**31
+INFERRED = "unk__"
+"""How onnx's inference begins the names of sizes it has none for."""
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 """The types that sizes have."""
 
@@ -33,9 +38,32 @@ def contents(value: ir.Value | None) -> Sizes | None:
     if _KNOWN not in value.meta:
         value.meta[_KNOWN] = None  # what leads back to itself is not known
         with suppress(Declined, ArithmeticError):
-            value.meta[_KNOWN] = _find(value)
+            found = _find(value)
+            if found is not None and all(_is_within(size, value.dtype) for size in found):
+                value.meta[_KNOWN] = found
     known: Sizes | None = value.meta[_KNOWN]
     return known
+
+
+def is_told(size: Size) -> bool:
+    """Whether a size is one that the model tells, or follows from these."""
+    return not any("\0" in name or name.startswith(INFERRED) for name in names_in(size))
+
+
+def forget(values: Iterable[ir.Value]) -> None:
+    """Let what was not known be looked for again: more shapes may be known now."""
+    for value in values:
+        known = value.meta.get(_KNOWN, ())
+        if known is None or not all(map(is_told, known)):
+            del value.meta[_KNOWN]
+
+
+def _is_within(size: Size, dtype: ir.DataType) -> bool:
+    """Whether a number does not wrap in its type; of a size, its factors are no large numbers."""
+    if isinstance(size, int):
+        limits = np.iinfo(dtype.numpy())
+        return bool(limits.min <= size <= limits.max)
+    return max(map(abs, size.terms.values())) < _LARGE
 
 
 def _find(value: ir.Value) -> Sizes | None:
@@ -79,9 +107,9 @@ def _slice(node: ir.Node) -> Sizes:
     if len(node.inputs) < 3:
         raise Declined("it takes attributes, as before opset 10")
     starts, ends = facts.ints(node.inputs[1]), facts.ints(node.inputs[2])
-    step = facts.ints(node.inputs[4])[0] if len(node.inputs) > 4 else 1
-    if step != 1:
-        raise Declined("it takes steps")
+    steps = facts.ints(node.inputs[4]) if len(node.inputs) > 4 else [1]
+    if (len(starts), len(ends), steps) != (1, 1, [1]):
+        raise Declined("it takes steps, or is no slice of a vector")
     return _needed(node, 0)[starts[0] : ends[0]]
 
 
@@ -118,7 +146,18 @@ def _remain(a: Size, b: Size) -> Size:
 
 def not_negative(size: Size) -> bool:
     """Whether a size is none that might be negative, as a difference."""
-    return size >= 0 if isinstance(size, int) else min(size.terms.values()) >= 0
+    if isinstance(size, int):
+        return size >= 0
+    return min(size.terms.values()) >= 0 and all(
+        _never_below(atom) for monomial in size.terms for atom in monomial
+    )
+
+
+def _never_below(atom: Atom) -> bool:
+    sizes = [size for size in atom.args if not isinstance(size, str)]
+    if atom.op == "max":
+        return any(map(not_negative, sizes))
+    return all(map(not_negative, sizes))  # of a name there are none
 
 
 def _both(operation: Callable[[Size, Size], Size]) -> Callable[[ir.Node], Sizes]:

@@ -172,3 +172,10 @@ def test_numbers_without_digits() -> None:
     assert literal(2.0, ir.DataType.BOOL) == "1"
     with pytest.raises(Declined):
         literal(-(2**63), ir.DataType.INT64)
+
+
+def test_an_expression_of_many_inputs_is_no_long_one():
+    inputs = [ir.val(f"x{i}", ir.DataType.FLOAT, ["a"]) for i in range(16)]
+    node = ir.node("Max", inputs)
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    assert len(element(node, [value.name for value in inputs]).text) < 1000

@@ -42,6 +42,12 @@ def test_a_slice_up_to_a_size_that_is_known():
     keeps(RULES["SliceAll"], text.format(vectors + sizes.format("n, m") + cut), "take a part")
 
 
+def test_a_slice_of_an_axis_that_is_computed_stays():
+    text = """g (float[a,3] x, int64[1] axis) => (float[?,?] y) {
+        s = Constant<value_ints=[0]>() e = Constant<value_ints=[2]>() y = Slice(x, s, e, axis) }"""
+    keeps(RULES["SliceAll"], text, "is not known")
+
+
 def test_split_and_concat():
     g = "g (float[a,4] x) => (float[m,n] y) "
     split = "p, q = Split<axis=1, num_outputs=2>(x) "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import onnx_ir as ir
@@ -115,10 +114,10 @@ def _power(node: ir.Node, names: Sequence[str]) -> Element:
 
 def _largest(sign: str) -> Special:
     def make(node: ir.Node, names: Sequence[str]) -> Element:
-        def two(a: str, b: str) -> str:  # what is not a number wins
-            return f"({a} {sign} {b} || {a} != {a} ? {a} : {b})"
-
-        return Element(reduce(two, names), 2.0 * len(node.inputs))
+        kind = C_TYPES[dtype_of(node.outputs[0])]
+        # One step an input, as an expression of all would grow with each; NaN wins.
+        steps = "".join(f"m = {x} {sign} m || {x} != {x} ? {x} : m; " for x in names[1:])
+        return Element(f"({{ {kind} m = {names[0]}; {steps}m; }})", 2.0 * len(names))
 
     return make
 

@@ -7,10 +7,12 @@ import logging
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
 
@@ -70,19 +72,28 @@ def build_library(source: str) -> Path | None:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             made = Path(name) / "kernels.so"
             Path(name, "kernels.c").write_text(source, "utf-8")
-            subprocess.run(  # noqa: S603  (the user's compiler, on a source of ours)
-                [program, *_FLAGS, str(Path(name, "kernels.c")), "-o", str(made)],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=_DEADLINE,
-            )
+            _run([program, *_FLAGS, str(Path(name, "kernels.c")), "-o", str(made)])
             made.replace(path)
     except (OSError, subprocess.SubprocessError) as error:
         told = getattr(error, "stderr", "") or str(error)
         _log.warning("patterns 'experimental': %s fails: %s", program, told.strip()[:400])
         return None
     return path
+
+
+def _run(command: list[str]) -> None:
+    """Run a program; when its time is over, what it has started ends with it."""
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(  # noqa: S603  (the user's compiler, on a source of ours)
+        command, text=True, start_new_session=True, **pipes
+    ) as process:
+        try:
+            _, told = process.communicate(timeout=_DEADLINE)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, stderr=told)
 
 
 @lru_cache(1)

@@ -220,6 +220,19 @@ def test_scores_that_are_chosen_and_a_mask_besides(chosen, total):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("hidden", [-3e38, -3.4e38])
+def test_a_row_that_is_hidden_by_unlike_numbers_keeps_the_smaller(hidden):
+    body = "w0 = Add(x, g) m0 = Where(m, zero, least) w = Add(w0, m0) "
+    text = graph(PRODUCT + body + END, "float[b,t] g, bool[a,1,b,t]")
+    before, after = parse(text, 23), parse(text, 23)
+    assert apply_rules(after, RULES, Tally()) > 0
+    feeds = feeds_for(before, {"a": 2, "b": 3, "t": 4})
+    feeds["g"][...], feeds["m"][...] = 0, True
+    feeds["g"][0], feeds["m"][:, :, 0] = [hidden, hidden, 0, 0], [True, True, False, False]
+    (want,), (got,) = run(before, feeds), run(after, feeds)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -324,6 +337,8 @@ def test_the_cache_is_made_by_attention():
     [
         (PRODUCT + "w = Where(m, x, few) " + END, "bool[a,1,b,t]", "hidden scores count"),
         (PRODUCT + "w = Add(x, m) " + END, "float[4,b,t]", "two or four axes"),
+        (PRODUCT + "w = Add(x, m) " + END, "float[1,1,l,t]", "larger than the scores"),
+        (PRODUCT + "w = Add(x, m) " + END, "float[7,t]", "larger than the scores"),
         ("x = MatMul(q, k) w = Add(x, m) " + END, "float[b,t]", "not transposed"),
         (PRODUCT.replace("s)", "minus)") + FINITE + END, "bool[b,t]", "not positive"),
         ("w = Add(m, m) " + END, "float[a,4,b,t]", "which term"),

@@ -99,6 +99,13 @@ def test_numbers_that_hide(number, wanted):
 
 def test_finite_values():
     assert is_finite(value("c = Where(m, zero, low) y = Add(c, few)"))
+    assert is_finite(value("c = Where(m, zero, few) y = Cast<to=1>(c)"))
+    assert not is_finite(value("c = Where(m, zero, low) h = Cast<to=10>(c) y = Cast<to=1>(h)"))
+    assert not is_finite(value("c = Where(m, zero, low) d = Cast<to=11>(c) y = Cast<to=1>(d)"))
+    full = "t = Expand(low, both) i = Constant<value_ints=[0]>() u = Expand(low, l) "
+    assert is_finite(value(full + "y = ScatterND(t, i, u)"))
+    for reduction in ("add", "mul"):
+        assert not is_finite(value(full + f'y = ScatterND<reduction="{reduction}">(t, i, u)'))
     assert is_finite(value("t = Expand(low, both) y = Trilu(t)"))
     assert is_finite(value("c = Cast<to=1>(m) t = Where(m, zero, low) y = Mul(c, t)"))
     assert not is_finite(value("c = Cast<to=1>(both) t = Where(m, zero, low) y = Mul(t, c)"))

@@ -42,7 +42,12 @@ def test_weights_may_be_quantized():
     same_numbers(before, after)
 
 
-@pytest.mark.parametrize("text", [GROUPS, QUANTIZED])
+DRAWN = "g (float[a] x) => (float[a] y) { y = RandomUniformLike(x) }"
+REGIONS = """g (float[1,2,8,8] x, float[n,4] r, int64[n] i) => (float[n,2,k,l] y) {
+    y = RoiAlign<output_height=2, output_width=2>(x, r, i) }"""
+
+
+@pytest.mark.parametrize("text", [GROUPS, QUANTIZED, DRAWN, REGIONS])
 def test_an_operator_that_changed_keeps_the_model_as_it_is(text):
     model = parse(text, 20)
     assert raise_opset(model) == 0

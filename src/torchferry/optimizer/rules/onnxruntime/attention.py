@@ -40,12 +40,14 @@ from torchferry.optimizer.rules.onnxruntime.attention_scores import (
     read_scores,
     ungrouped,
 )
+from torchferry.optimizer.sizes import is_told
 
 __all__ = ["RULES"]
 
-_LEAST = -1e38
-"""What hides a score here: of a row that has the least float32 or -inf everywhere, the kernel
-makes zeros, where a Softmax makes equal weights of the first and NaN of the second."""
+_FAR = -1e38  # no score is seen beside what hides it by as much
+_LEAST = float(np.nextafter(np.finfo(np.float32).min, np.float32(0)))
+"""The most that hides a score here: not quite the least float32, as of a row that has nothing but
+this or -inf the kernel makes zeros, where a Softmax makes equal weights, or NaN."""
 
 _WHERE = frozenset({"CPU"})
 """Where it was measured to pay."""
@@ -64,10 +66,14 @@ def _check_sizes(query: ir.Value, key: tuple[Size, ...], value: tuple[Size, ...]
     require(sizes[3] == key[3], "query and key differ in their last size")
 
 
-def _check_mask(mask: ir.Value, query: ir.Value) -> None:
-    axes, sizes = shape(mask), shape(query)
+def _check_mask(mask: ir.Value, scores: tuple[Size, ...]) -> None:
+    axes = shape(mask)
     require(len(axes) in (2, 4), "the mask has not two or four axes")
-    fits = all(a in (1, s) for a, s in zip(axes[:-2], sizes, strict=False))
+    # A size that nobody knows may be another one: then the node says so when it runs.
+    fits = all(
+        a in (1, s) or not (is_told(a) and is_told(s))
+        for a, s in zip(axes, scores[-len(axes) :], strict=True)
+    )
     require(fits, "the mask is larger than the scores")
 
 
@@ -160,7 +166,7 @@ class MaskTerms(Rule):
         require(scores.dtype == ir.DataType.FLOAT, "half-precise scores may round otherwise")
         require(is_product(scores) and not is_product(bias), "the scores are no product")
         for value in (bias, mask):
-            _check_mask(value, scores)
+            _check_mask(value, shape(scores))
 
     def rewrite(
         self, b: Block, scores: ir.Value, bias: ir.Value, mask: ir.Value, softmax: ir.Node
@@ -186,9 +192,9 @@ class MaskedScores(Rule):
     def check(self, condition: ir.Value, scores: ir.Value, low: ir.Value, mask: ir.Value) -> None:
         require(scores.dtype == ir.DataType.FLOAT, "half-precise scores may round otherwise")
         require(is_product(scores), "the scores are no product")
-        require(is_number(low) and float(number(low)) <= _LEAST, "hidden scores count")
+        require(is_number(low) and float(number(low)) <= _FAR, "hidden scores count")
         for value in (condition, mask):
-            _check_mask(value, scores)
+            _check_mask(value, shape(scores))
         node = made_by(mask, "Where")
         numbers = [] if node is None else node.inputs[1:]
         same = bool(numbers) and all(map(is_number, numbers)) and (
@@ -239,7 +245,8 @@ class Attention(Rule):
         _check_sizes(found.query, _in_order(shape(key), found.order), shape(once(value)))
         mask = found.mask if found.mask is not None else found.bias
         if mask is not None and not self._is_causal(found):
-            _check_mask(mask, found.query)
+            length = _in_order(shape(key), found.order)[2]
+            _check_mask(mask, (*shape(found.query)[:3], length))
             added = found.bias if found.mask is None else found.hidden
             exact = found.query.dtype == ir.DataType.FLOAT or hides_or_keeps(added)
             require(exact, "half-precise scores and their mask may round otherwise")

@@ -29,6 +29,12 @@ _FINITE = {
 }  # fmt: skip
 """Operators of finite values that give these, or 0, and which inputs those values are."""
 
+_RANGE = {
+    ir.DataType.BOOL: 0, ir.DataType.FLOAT16: 1, ir.DataType.BFLOAT16: 2, ir.DataType.FLOAT: 3,
+    ir.DataType.DOUBLE: 4,
+}  # fmt: skip
+"""Types in the order of their largest numbers: a Cast to an earlier one may make infinity."""
+
 _LEAST = float(np.finfo(np.float32).min) * (1 + 1e-8)
 """What is rounded to the least float32 is no less than this."""
 
@@ -54,8 +60,8 @@ def is_finite(value: ir.Value | None) -> bool:
         return bool(np.isfinite(array(value, most=_MOST)).all())
     if (kept := _kept(value)) is not None:
         return is_finite(kept)
-    node = None if value is None else value.producer()
-    if node is None or node.domain or node.op_type not in _FINITE:
+    node = _chooser(value)
+    if node is None:
         return False
     if node.op_type == "ConstantOfShape":
         fill = attribute(node, "value")
@@ -63,6 +69,21 @@ def is_finite(value: ir.Value | None) -> bool:
     if node.op_type == "Add" and least(value) < _LEAST:
         return False  # what two masks hide may be -inf
     return all(is_finite(node.inputs[i]) for i in _FINITE[node.op_type])
+
+
+def _chooser(value: ir.Value | None) -> ir.Node | None:
+    """The node that makes a value of nothing but elements of its inputs, sums of them, or 0."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain or node.op_type not in _FINITE:
+        return None
+    if node.op_type == "Cast":
+        of, to = (
+            None if item is None or item.dtype is None else _RANGE.get(item.dtype)
+            for item in (node.inputs[0], node.outputs[0])
+        )
+        return node if of is not None and to is not None and of <= to else None
+    replaces = attribute(node, "reduction", "none") == "none"  # a ScatterND may also add
+    return node if replaces else None
 
 
 def hides_or_keeps(value: ir.Value | None) -> bool:
@@ -85,8 +106,8 @@ def least(value: ir.Value | None) -> float:
         return float(content.min()) if content.size else np.inf
     if (kept := _kept(value)) is not None:
         return min(least(kept), 0.0)
-    node = None if value is None else value.producer()
-    if node is None or node.domain or node.op_type not in _FINITE:
+    node = _chooser(value)
+    if node is None:
         return -np.inf
     if node.op_type == "ConstantOfShape":
         fill = attribute(node, "value")

@@ -11,9 +11,14 @@ __all__ = ["raise_opset"]
 
 _WANTED = 23
 _IR_VERSION = 11
-_CHANGED = frozenset({"DFT", "GridSample", "GroupNormalization", "QuantizeLinear"})
+_CHANGED = frozenset({
+    "DFT", "GridSample", "GroupNormalization", "QuantizeLinear",
+    "Bernoulli", "GlobalLpPool", "MaxRoiPool", "Multinomial", "RandomNormal", "RandomNormalLike",
+    "RandomUniform", "RandomUniformLike", "RoiAlign",
+})  # fmt: skip
 """Operators that mean something else, or ask for more, in the newer opset.
 
+From Bernoulli on they mean the same, but onnxruntime 1.32 has no kernel for their newer version.
 QuantizeLinear means the same, but onnxruntime 1.32, which moves it past Reshape, refuses what it
 made of a model of opset 21 or more: a model with it is to be optimized before it is quantized.
 """
