@@ -9,7 +9,7 @@ from torchferry.capturer.control_flow import DISPATCH, Rewriter
 def rewrite(body):
     text = f"def f(x, y, flag):\n{textwrap.indent(textwrap.dedent(body), '    ')}"
     function = ast.parse(text).body[0]
-    rewriter = Rewriter(function)
+    rewriter = Rewriter(function, "f.py")
     rewriter.rewrite()
     return ast.unparse(function), rewriter
 
@@ -27,6 +27,9 @@ def rewrite(body):
         ("if not x: y = 1\nreturn y", "invert"),
         ("return x if y > 0 else -x", "choose"),
         ("h = y\nfor t in range(y):\n    h = h + x[t]\nreturn h", "scan_over"),
+        ("h = y\nfor t in range(2, y):\n    h = h + x[t]\nreturn h", "scan_over"),
+        ("h = y\nfor row in x:\n    h = h + row\nreturn h", "scan_over"),
+        ("h = y\nfor t, row in enumerate(x):\n    h = h + row * y[t]\nreturn h", "scan_over"),
     ],
 )
 def test_constructs_become_calls(body, call):
@@ -52,6 +55,14 @@ def test_constructs_become_calls(body, call):
         ("\nreturn x if (z := y) else -z", "it assigns within an expression"),
         ("\nreturn super().f(x) if y else x", "it calls super()"),
         ("if x: y = super().f(x)\nreturn y", "it calls super()"),
+        ("h = y\nfor row in x:\n    h = h + row\nreturn h + row", "row is read after it"),
+        ("h = y\nfor row in x:\n    row += h\n    h = row\nreturn h", "row is changed in place"),
+        ("h = y\nfor row in x:\n    row.add_(h)\n    h = h + row\nreturn h", "row.add_, which"),
+        ("h = y\nfor row in x:\n    row[0] = h\n    h = h + row\nreturn h", "it sets row[0]"),
+        ("h = y\nfor t, row in enumerate(x):\n    h = h + t * row\nreturn h", "t does more"),
+        ("h = y\nfor t, r in enumerate(x, 1):\n    h = h + r\nreturn h", "only a loop over"),
+        ("h = y\nfor t in range(-1, y):\n    h = h + x[t]\nreturn h", "only a loop over"),
+        ("h = y\nfor t in range(9, y, -1):\n    h = h + x[t]\nreturn h", "only a loop over"),
         ("if x: return y\nreturn (y,)", "its sides return unlike values"),
         ("if x: return (z := y)\nreturn y", "it assigns within an expression"),
         ("while (x := x - 1) > 0: y = x\nreturn y", "it assigns within an expression"),
@@ -64,15 +75,26 @@ def test_what_is_refused_stays_as_it_was(body, reason):
     text, rewriter = rewrite(body)
     assert DISPATCH not in text
     (refused,) = rewriter.refused
-    assert reason in refused[2]
-    assert refused[0] >= 2
+    assert reason in refused.reason
+    file, _, number = refused.where.partition(":")
+    assert file == "f.py"
+    assert int(number) >= 2
+    assert str(refused) == f"{refused.where}: {refused.line}: {refused.reason}"
 
 
-def test_loops_over_modules_are_no_concern():
-    body = "for layer in y:\n    x = layer(x)\nreturn x"
-    text, rewriter = rewrite(body)
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("layer in y", "layer is called"),
+        ("layer in y.layers", "only a loop over range"),
+        ("_, layer in zip(x, y)", "only a loop over range"),
+    ],
+)
+def test_loops_over_modules_are_no_concern(head, reason):
+    text, rewriter = rewrite(f"for {head}:\n    x = layer(x)\nreturn x")
     assert DISPATCH not in text
-    assert [why for *_, why in rewriter.refused] == ["only for t in range(n) becomes a scan"]
+    assert rewriter.refused[0].line == f"for {head}:"
+    assert reason in rewriter.refused[0].reason
 
 
 def test_what_a_side_makes_it_may_change():
@@ -83,6 +105,6 @@ def test_what_a_side_makes_it_may_change():
 
 def test_lines_are_those_of_the_source():
     function = ast.parse("def f(x):\n    y = 1\n    if x:\n        y = 2\n    return y").body[0]
-    Rewriter(function).rewrite()
+    Rewriter(function, "f.py").rewrite()
     lines = [statement.lineno for statement in function.body]
     assert lines == [2, 3, 3, 3, 5]

@@ -4,11 +4,12 @@ import torch
 from torchferry.capturer.dispatch import (
     check,
     choose,
-    first,
     invert,
+    length,
     repeat,
     runs_over,
     scan_over,
+    slices,
     stacked,
 )
 
@@ -65,17 +66,31 @@ def test_a_scan_over_two_tensors():
     assert stacked([X, X]).shape == (2, 2)
 
 
-@pytest.mark.parametrize(("count", "want"), [(2, 2), (3, 3), (0, 0), (-1, 0)])
-def test_the_first_slices_along_an_axis(count, want):
+def test_a_slice_may_be_carried_and_collected_as_it_is():
+    (last,), (rows,) = scan_over(lambda h, row: ((row,), (row,)), (X,), (torch.eye(2),))
+    assert last.tolist() == [0, 1]
+    assert rows.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("count", "start", "want"),
+    [(2, 0, 2), (3, 0, 3), (0, 0, 0), (-1, 0, 0), (2, 1, 3), (-1, 2, 2)],
+)
+def test_the_slices_along_an_axis(count, start, want):
     x = torch.arange(12).reshape(4, 3)
-    assert torch.equal(first(x, 1, count), x.T[:want])
+    assert torch.equal(slices(x, 1, count, start), x.T[start:want])
 
 
-def test_no_more_slices_than_there_are():
+@pytest.mark.parametrize(("count", "start"), [(3, 0), (2, 1), (1, -1)])
+def test_no_more_slices_than_there_are(count, start):
     with pytest.raises(RuntimeError):
-        first(X, 0, 3)
+        slices(X, 0, count, start)
 
 
 def test_a_known_number_of_steps_is_python_s():
-    assert not runs_over(3, X)
-    assert not runs_over(3, [X])
+    assert not runs_over(3, 0, X)
+    assert not runs_over(3, 0, [X])
+
+
+def test_lengths():
+    assert [length(one) for one in (X, [X], torch.tensor(1), iter([X]), 5)] == [2, 1, 0, 0, 0]

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torchferry.errors import UsageError
-from torchferry.runner.feeds import make_feeds
+from torchferry.runner.feeds import Feeder, make_feeds
 from torchferry.values import make_dynamic_cache
 from torchferry.values.flatten import flatten
 from torchferry.values.signature import Signature, Slot
@@ -121,35 +121,46 @@ def test_an_empty_cross_attention_is_refused(infos):
         make_feeds(signature, infos, (IDS,), {})
 
 
-SHAPES = {
-    "x": ["batch", "2*batch"],
-    "key": ["batch", "past"],
-    "mask": ["batch", "past + sequence"],
-    "ids": ["batch", "sequence"],
-}
-
-
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("args", "kwargs", "message"),
     [
-        ({}, None),
-        ({"x": (3, 5)}, r"input x has 5 at axis 1, which is 2\*batch \(batch = 3"),
-        ({"ids": (4, 2)}, "input ids has 4 at axis 0, which is batch .batch = 3: input x has 3"),
-        ({"mask": (3, 8)}, r"has 8 at axis 1, which is past \+ sequence .past = 5, sequence = 2"),
-        ({"key": (3, 0), "mask": (3, 2)}, None),
+        ((IDS.int(),), {"cache": cache()}, "input_ids is torch.int32"),
+        ((IDS,), {"cache": cache(batch=3)}, "has 2 at axis 0, which is batch .batch = 2|has 3 at"),
+        ((IDS, 3), {"cache": cache()}, "exported as 2 and cannot be 3"),
+        ((None,), {"cache": cache()}, "no value for input input_ids"),
+        ((IDS,), {"cache": cache(), "labels": IDS}, "no input for argument labels"),
+        ((IDS, 2, cache(), IDS), {}, "too many positional arguments"),
     ],
 )
-def test_sizes_keep_what_the_graph_was_exported_for(changed, message):
-    sizes = {"x": (3, 6), "key": (3, 5), "mask": (3, 7), "ids": (3, 2), **changed}
-    slots = tuple(Slot(name, (name,)) for name in SHAPES)
-    signature = Signature(tuple(SHAPES), slots, {}, flatten(())[1], ())
-    infos = {name: (torch.float32, shape) for name, shape in SHAPES.items()}
-    given = {name: torch.zeros(shape) for name, shape in sizes.items()}
-    if message is None:
-        assert list(make_feeds(signature, infos, (), given)) == list(SHAPES)
-    else:
-        with pytest.raises(UsageError, match=message):
-            make_feeds(signature, infos, (), given)
+def test_calls_after_others_are_checked_as_the_first(signature, infos, args, kwargs, message):
+    feed = Feeder(signature, infos)
+    for _ in range(2):
+        feed((IDS,), {"cache": cache()})
+        feed((IDS, 2), {"cache": cache()})
+    for _ in range(2):
+        with pytest.raises(UsageError, match=message) as caught:
+            feed(args, kwargs)
+    with pytest.raises(UsageError) as first:
+        make_feeds(signature, infos, args, kwargs)
+    assert str(caught.value) == str(first.value)
+
+
+def test_calls_of_many_structures_find_their_own_tensors(signature, infos):
+    feed = Feeder(signature, infos)
+    for number in [*range(20), 0, 19, 3]:
+        nothing = {f"none_{number}": None}
+        ids = torch.full((1, 2), number)
+        got = feed((), {"input_ids": ids, "cache": cache(1, number), **nothing})
+        assert got["input_ids"] is ids
+        assert got["past_key_values.0.key"].shape == (1, 1, number, 4)
+    assert list(feed((IDS, None, cache()), {})) == [slot.name for slot in signature.inputs]
+
+
+def test_a_none_where_a_tensor_was_is_none(signature, infos):
+    feed = Feeder(signature, infos)
+    with_cache = feed((IDS, None, cache()), {"input_ids": None})
+    assert with_cache["past_key_values.0.key"].shape == (2, 1, 5, 4)
+    assert feed((None, None, cache()), {"input_ids": IDS})["input_ids"] is IDS
 
 
 def test_complex_numbers_become_pairs_where_the_model_takes_them():
@@ -162,3 +173,15 @@ def test_complex_numbers_become_pairs_where_the_model_takes_them():
         assert got.tolist() == [[1, -2], [0, -3]]
     with pytest.raises(UsageError, match=r"complex64, but the model takes torch\.float32"):
         make_feeds(Signature(("z",), slots, {}, outputs, ()), infos, (z,), {})
+
+
+def test_a_class_that_was_not_known_at_the_first_call(signature, infos, monkeypatch):
+    """As a cache, of a library that was imported after it, in the place of a tensor."""
+    feed = Feeder(signature, infos)
+    with pytest.raises(UsageError, match="no input for argument cache"):
+        feed((IDS,), {"cache": torch.ones(2)})
+    told = []
+    monkeypatch.setattr("torchferry.runner.feeds.register_pytrees", lambda: told.append(1))
+    with pytest.raises(UsageError):
+        feed((IDS,), {"cache": object()})
+    assert told

@@ -134,7 +134,7 @@ def capture(
         program=program,
         registered=(*registered, *driver.registered),
         rewritten=rewriting.diff or captured.rewritten,
-        declined=tuple(why for one in captured.fixed for why in rewriting.why(one.line)),
+        declined=tuple(str(why) for one in captured.fixed for why in rewriting.why(one.line)),
     )
     _refuse_fixed(model, seen, captured)
     return captured
@@ -263,7 +263,7 @@ class _Driver:
         advice = advise(line, error, "\n".join(said))
         where = f", at {line}" if line else ""
         if self.rewriting is not None and (declined := self.rewriting.why(line)):
-            where += f"; not rewritten, as {declined[0].rpartition(': ')[2]}"
+            where += f"; not rewritten, as {declined[0].reason}"
         told = [
             f"torch.export cannot capture {type(self.model).__name__}: {advice.reason}{where}.",
             f"{advice.rewrite}. What each strategy said:",

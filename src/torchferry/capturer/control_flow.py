@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchferry.capturer.recurrence import Recurrence, appended, counts
+from torchferry.capturer.recurrence import Recurrence, appended
+from torchferry.capturer.steps import steps_of
 
-__all__ = ["DISPATCH", "Rewriter"]
+__all__ = ["DISPATCH", "Refusal", "Rewriter"]
 
 DISPATCH = "_torchferry_dispatch"
 """What the module `torchferry.capturer.dispatch` is called in rewritten code."""
@@ -37,7 +38,26 @@ _STOPS: dict[type[ast.AST], str] = {
     ast.ImportFrom: "it imports",
 }
 
+_NO_STEPS = "only a loop over range(n), range(m, n), x or enumerate(x) becomes a scan"
 _LISTS = ("append", "extend", "insert", "pop", "update")  # methods that change a list or a dict
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A construct that was left as it is.
+
+    Attributes:
+        where: ``file:line``.
+        line: its first line of code.
+        reason: why.
+    """
+
+    where: str
+    line: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.line}: {self.reason}"
 
 
 @dataclass
@@ -46,15 +66,17 @@ class Rewriter:
 
     Attributes:
         function: it is changed in place.
+        file: where it stands.
         only_checks: rewrite ``if ...: raise`` and ``assert`` wherever they stand, and no more.
         count: how many constructs were rewritten.
-        refused: ``(line number, construct, reason)`` of those left as they are.
+        refused: those left as they are.
     """
 
     function: ast.FunctionDef
+    file: str
     only_checks: bool = False
     count: int = 0
-    refused: list[tuple[int, str, str]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
 
     def rewrite(self) -> None:
         """Change the function's body."""
@@ -82,10 +104,8 @@ class Rewriter:
                     result += self._if(statement, bound)
                 case ast.While():
                     result += self._while(statement, bound)
-                case ast.For() if counts(statement):
+                case ast.For():
                     result += self._for(statement, body[:number], rest, bound)
-                case ast.For():  # loops over lists of modules and the like are Python's
-                    result += self._refuse(statement, "only for t in range(n) becomes a scan")
                 case _:
                     result.append(statement)
                     if not isinstance(statement, ast.Try | ast.With):
@@ -93,9 +113,12 @@ class Rewriter:
         return result
 
     def _refuse(self, statement: ast.stmt, reason: str) -> list[ast.stmt]:
-        text = ast.unparse(statement).splitlines()[0]
-        self.refused.append((statement.lineno, text, reason))
+        self._note(statement, reason)
         return [statement]
+
+    def _note(self, node: ast.stmt | ast.expr, reason: str) -> None:
+        text = ast.unparse(node).splitlines()[0]
+        self.refused.append(Refusal(f"{self.file}:{node.lineno}", text, reason))
 
     def _made(self, statement: ast.stmt, text: str) -> list[ast.stmt]:
         """Code in place of a statement, with its line number."""
@@ -122,7 +145,7 @@ class Rewriter:
         """``a if test else b`` as a choice between two functions without arguments."""
         reason = _obstacle([node])
         if reason:
-            self.refused.append((node.lineno, ast.unparse(node), reason))
+            self._note(node, reason)
             return node
         sides = (f"lambda: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
         text = f"{DISPATCH}.choose({_test(node.test)}, {', '.join(sides)})[0]"
@@ -199,12 +222,16 @@ class Rewriter:
         rest: list[ast.stmt],
         bound: set[str],
     ) -> list[ast.stmt]:
-        loop = Recurrence(statement, _assigned(statement.body), _read([statement])
+        steps = steps_of(statement)
+        if steps is None:  # loops over lists of modules and the like are Python's
+            return self._refuse(statement, _NO_STEPS)
+        loop = Recurrence(statement, steps, _assigned(statement.body), _read([statement])
                           | self._read_outside(statement), before)  # fmt: skip
         kept = [one for one in statement.body if appended(one) is None]
         reason = _obstacle(kept) or loop.obstacle(bound, rest, self.function)
         if reason:
             return self._refuse(statement, reason)
+        loop.body = self._block(loop.body, bound | {*loop.targets})
         for later in rest:
             loop.stack(later)
         return self._made(statement, loop.text(DISPATCH))

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["check", "choose", "first", "invert", "repeat", "runs_over", "scan_over", "stacked"]
+__all__ = [
+    "check", "choose", "invert", "length", "repeat", "runs_over", "scan_over", "slices", "stacked",
+]  # fmt: skip
 
 Names = tuple[Any, ...]
 
@@ -61,17 +63,31 @@ def check(test: Any, failed: Callable[[], None]) -> None:
         failed()
 
 
-def runs_over(count: Any, *sequences: Any) -> bool:
+def length(sequence: Any) -> Any:
+    """``len(sequence)``, of a tensor as it stands in its shape; 0 of what has none."""
+    if isinstance(sequence, torch.Tensor):
+        return sequence.shape[0] if sequence.ndim else 0
+    return len(sequence) if hasattr(sequence, "__len__") else 0
+
+
+def runs_over(count: Any, start: Any, *sequences: Any) -> bool:
     """Whether a loop runs over tensors and as often as a size says that is not known yet."""
-    symbolic = isinstance(count, torch.SymInt)
-    return symbolic and all(isinstance(one, torch.Tensor) for one in sequences)
+    if not isinstance(count, torch.SymInt) or (isinstance(start, int) and start < 0):
+        return False
+    return all(isinstance(one, torch.Tensor) for one in sequences)
 
 
-def first(sequence: torch.Tensor, axis: int, count: Any) -> torch.Tensor:
-    """The slices that a loop of ``count`` steps takes along an axis, which becomes the first."""
+def slices(sequence: torch.Tensor, axis: int, count: Any, start: Any) -> torch.Tensor:
+    """Those that a loop of ``count`` steps takes along an axis, which becomes the first."""
     steps = torch.sym_max(count, 0)  # type: ignore[no-untyped-call]  # of torch
-    torch._check(steps <= sequence.shape[axis])  # type: ignore[no-untyped-call]  # of torch
-    return sequence.movedim(axis, 0)[:steps]
+    found = sequence.movedim(axis, 0)
+    if isinstance(start, torch.SymInt) or start != 0:
+        torch._check(start >= 0)  # type: ignore[no-untyped-call]  # of torch
+        torch._check(start <= found.shape[0])  # type: ignore[no-untyped-call]  # of torch
+        # A view that begins within its memory makes torch treat beginnings of 0 and 1 apart.
+        found = found[start:].clone()
+    torch._check(steps <= found.shape[0])  # type: ignore[no-untyped-call]  # of torch
+    return found[:steps]
 
 
 def scan_over(
@@ -91,7 +107,8 @@ def scan_over(
 
     def step(carried: Names, now: Names) -> tuple[Names, Names]:
         following, collected = body(*(one.clone() for one in carried), *now)
-        return _tensors(following), tuple(one.clone() for one in _tensors(collected))
+        # Neither may be a slice as it is.
+        return _cloned(following), _cloned(collected)
 
     carried, collected = scan(step, _tensors(names), sequences)
     return tuple(carried), tuple(collected)
@@ -104,7 +121,11 @@ def stacked(items: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _copied(branch: Callable[[], Names]) -> Callable[[], Names]:
     # A branch may not return what it was given as it is.
-    return lambda: tuple(one.clone() for one in _tensors(branch()))
+    return lambda: _cloned(branch())
+
+
+def _cloned(names: Names) -> Names:
+    return tuple(one.clone() for one in _tensors(names))
 
 
 def _tensors(names: Names) -> Names:

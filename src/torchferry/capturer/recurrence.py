@@ -8,58 +8,48 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Recurrence", "appended", "counts"]
+from torchferry.capturer.steps import Steps
 
-
-def counts(statement: ast.For) -> bool:
-    """Whether a loop is ``for NAME in range(ONE ARGUMENT)``."""
-    match statement:
-        case ast.For(
-            target=ast.Name(),
-            iter=ast.Call(func=ast.Name(id="range"), args=[_], keywords=[]),
-            orelse=[],
-        ):
-            return True
-    return False
+__all__ = ["Recurrence", "appended"]
 
 
 @dataclass
 class Recurrence:
-    """A counting loop whose counter only picks slices of tensors.
+    """A loop whose counter only picks slices of tensors.
 
     Attributes:
         loop: the loop.
-        assigned: names it sets.
+        steps: of it.
+        assigned: names its body sets.
         read: names that are read in it or after it.
         before: what comes before it in its block.
     """
 
     loop: ast.For
+    steps: Steps
     assigned: set[str]
     read: set[str]
     before: Sequence[ast.stmt] = ()
 
     def __post_init__(self) -> None:
         """Find what is sliced, what is collected, and what is carried."""
-        self.counter, self.count = ast.unparse(self.loop.target), ""
-        if isinstance(self.loop.iter, ast.Call):
-            self.count = ast.unparse(self.loop.iter.args[0])
-        picker = _Pick(self.counter, self.assigned)
+        self.targets = [name for name in (self.steps.counter, self.steps.row) if name]
+        picker = _Pick(self.steps.counter, self.assigned)
+        picker.slices += [(self.steps.over, 0)] if self.steps.row else []
         self.body = [picker.visit(copy.deepcopy(one)) for one in self.loop.body]
         self.slices = picker.slices
         self.collected = [found[0] for one in self.loop.body if (found := appended(one))]
-        self.carried = sorted((self.assigned - {self.counter}) & self.read)
+        self.carried = sorted((self.assigned - {*self.targets}) & self.read)
 
     def obstacle(
         self, bound: set[str], rest: Sequence[ast.stmt], function: ast.FunctionDef
     ) -> str:
         """Why it is no scan, or ``""``."""
-        names = [node.id for one in self.body for node in ast.walk(one)
-                 if isinstance(node, ast.Name)]  # fmt: skip
-        if self.counter in names:
-            return f"{self.counter} does more than pick x[:, {self.counter}]"
-        if _reads_outside(function, self.counter):
-            return f"{self.counter} is read after it"
+        if misuse := self._misuse():
+            return misuse
+        for name in self.targets:
+            if _reads_outside(function, name):
+                return f"{name} is read after it"
         if not self.slices:
             return "it picks no slice of a tensor"
         unset = [name for name in self.carried if name not in bound]
@@ -82,17 +72,26 @@ class Recurrence:
                 return f"{name} is not set to [] just before it"
         return ""
 
+    def _misuse(self) -> str:
+        counter, row = self.steps.counter, self.steps.row
+        nodes = [node for one in self.body for node in ast.walk(one)]
+        if any(_is_name(node, counter) for node in nodes):
+            return f"{counter} does more than pick x[:, {counter}]"
+        return next((why for node in nodes if (why := _misuse(node, row))), "")
+
     def stack(self, statement: ast.stmt) -> None:
         """What is collected comes stacked: ``torch.stack(ys, d)`` becomes a move of its axis."""
         _Move(self.collected).visit(statement)
 
     def text(self, dispatch: str) -> str:
         """The code in its place: a scan over symbolic sizes, else the loop as it was."""
-        line = self.loop.lineno
+        line, steps = self.loop.lineno, self.steps
+        count, start = steps.count(dispatch), steps.first(dispatch)
         items = [f"_item_{line}_{number}" for number in range(len(self.slices))]
-        moved = [f"{dispatch}.first({name}, {axis}, {self.count})" for name, axis in self.slices]
+        moved = [f"{dispatch}.slices({name}, {axis}, {count}, {start})"
+                 for name, axis in self.slices]  # fmt: skip
         parameters = ", ".join([*self.carried, *items])
-        body, values = [], []
+        body, values = [f"{steps.row} = {items[0]}"] if steps.row else [], []
         for one in self.body:
             found = appended(one)
             values += [found[1]] if found else []
@@ -102,7 +101,7 @@ class Recurrence:
         kept = _list([f"_kept_{number + 1}" for number in range(len(values))])
         carried, collected = _list(self.carried), _list(self.collected)
         stacked = "".join(f"    {name} = {dispatch}.stacked({name})\n" for name in self.collected)
-        arguments = ", ".join([self.count, *(name for name, _ in self.slices)])
+        arguments = ", ".join([count, start, *(name for name, _ in self.slices)])
         return (
             f"if {dispatch}.runs_over({arguments}):\n"
             f"    def _step_{line}({parameters}):\n"
@@ -155,17 +154,27 @@ class _Move(ast.NodeTransformer):
 
 
 def _reads_outside(function: ast.FunctionDef, counter: str) -> bool:
-    """Whether a counter is read elsewhere than in loops of its own."""
+    """Whether a counter, or a row, is read elsewhere than in loops of its own."""
     own = {
         id(node)
         for loop in ast.walk(function) if isinstance(loop, ast.For)
-        and _is_name(loop.target, counter)
+        and any(_is_name(target, counter) for target in ast.walk(loop.target))
         for node in ast.walk(loop)
     }  # fmt: skip
     return any(
         _is_name(node, counter) and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         for node in ast.walk(function) if id(node) not in own
     )  # fmt: skip
+
+
+def _misuse(node: ast.AST, row: str) -> str:
+    """What is done to a row that is done to no slice of a tensor, or that writes into it."""
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name == row:
+            return f"{row} is called"
+        case ast.AugAssign(target=ast.Name(id=name)) if name == row:
+            return f"{row} is changed in place"
+    return ""
 
 
 def _empties(statement: ast.stmt, name: str) -> bool:

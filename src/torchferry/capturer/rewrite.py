@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer import dispatch
-from torchferry.capturer.control_flow import DISPATCH, Rewriter
+from torchferry.capturer.control_flow import DISPATCH, Refusal, Rewriter
 from torchferry.capturer.patch import Attribute
 
 __all__ = ["Rewriting", "rewritten"]
@@ -28,20 +28,20 @@ class Rewriting:
 
     Attributes:
         diff: of every changed method, a unified diff of its source as Python prints it.
-        refused: ``file:line: code: reason`` of the constructs that were left as they are.
+        refused: the constructs that were left as they are.
     """
 
     def __init__(self) -> None:
         self.diff = ""
-        self.refused: list[str] = []
+        self.refused: list[Refusal] = []
 
     def __str__(self) -> str:
         return self.diff
 
-    def why(self, line: str | None) -> tuple[str, ...]:
+    def why(self, line: str | None) -> tuple[Refusal, ...]:
         """The entries of ``refused`` for ``file:line: code``."""
-        place = f"{line}".split(": ", 1)[0] + ": "
-        return tuple(one for one in self.refused if one.startswith(place))
+        where = f"{line}".split(": ", 1)[0]
+        return tuple(one for one in self.refused if one.where == where)
 
 
 @contextmanager
@@ -50,14 +50,16 @@ def rewritten(
 ) -> Iterator[Rewriting]:
     """Rewrite ifs, loops and checks in a model's methods, while the block runs.
 
-    ``if``, ``a if test else b``, ``while``, ``for t in range(x.shape[1])`` and ``if ...: raise``
-    (``assert`` too) become calls that decide when they run: what a tensor decides goes to
-    ``torch.cond``, ``while_loop``, ``scan`` and ``torch._check``; what Python can decide is done
-    as before. Only methods of the model's own classes are rewritten, not those of torch.
+    ``if``, ``a if test else b``, ``while``, ``for t in range(x.shape[1])``, ``for row in x`` and
+    ``if ...: raise`` (``assert`` too) become calls that decide when they run: what a tensor
+    decides goes to ``torch.cond``, ``while_loop``, ``scan`` and ``torch._check``; what Python can
+    decide is done as before. A range may have a start, and ``x`` stand in ``enumerate``. Only
+    methods of the model's own classes are rewritten, not those of torch.
 
     Left alone, and listed in ``refused``: constructs that break, return on one side, or set
     attributes or items; ifs that set a name on one side only; what changes an outside list or
-    tensor in place; loops that use their counter for more than ``x[:, t]``, or after them.
+    tensor in place; loops that use their counter for more than ``x[:, t]``, or after them, or
+    carry nothing from step to step.
 
     Args:
         model: any module.
@@ -84,8 +86,8 @@ def rewritten(
                     new = _rewritten(function, rewriting, only_checks)
                     if new is not None:
                         stack.callback(Attribute(cls, name).write(new))
-        for line in rewriting.refused:
-            _log.debug("not rewritten: %s", line)
+        for one in rewriting.refused:
+            _log.debug("not rewritten: %s", one)
         yield rewriting
 
 
@@ -107,10 +109,9 @@ def _rewritten(
     ast.increment_lineno(tree, first - 1)
     definition.decorator_list = []
     before = ast.unparse(definition)
-    rewriter = Rewriter(definition, only_checks)
+    rewriter = Rewriter(definition, function.__code__.co_filename, only_checks)
     rewriter.rewrite()
-    place = function.__code__.co_filename
-    rewriting.refused += [f"{place}:{at}: {code}: {why}" for at, code, why in rewriter.refused]
+    rewriting.refused += rewriter.refused
     if not rewriter.count:
         return None
     title = f"{function.__module__}.{function.__qualname__}"

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from torchferry.dims import Condition, Dim, evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import in_cache, unaliased
-from torchferry.observer.tree import leaves_of
+from torchferry.observer.tree import path_of
+from torchferry.runner.dimensions import check_conditions, check_sizes, named_axes
 from torchferry.values.describe import string_type
-from torchferry.values.flatten import Path, path_text
-from torchferry.values.signature import Signature
+from torchferry.values.flatten import Path, path_text, register_pytrees
+from torchferry.values.signature import Constant, Signature
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["InputInfo", "make_feeds"]
-
-_log = logging.getLogger("torchferry")
-
-_size = cache(parse_size)  # a session is fed again and again
+__all__ = ["Feeder", "InputInfo", "make_feeds"]
 
 InputInfo = tuple["torch.dtype", Sequence[int | str | None]]  # dtype and shape of a graph input
+
+_STRUCTURES = 16  # how many nestings of arguments are remembered
 
 
 def make_feeds(
@@ -35,9 +32,7 @@ def make_feeds(
 ) -> dict[str, torch.Tensor]:
     """Find the tensor of every graph input in the model's own arguments.
 
-    An argument may be given by position or by name, however it was exported;
-    ``past_key_values`` and ``cache`` are one. A cache that is empty or left out becomes keys and
-    values of length 0.
+    For several calls keep a `Feeder`.
 
     Args:
         signature: of the exported model.
@@ -49,34 +44,127 @@ def make_feeds(
         Tensors by input name, with as many dimensions as the input has.
 
     Raises:
-        UsageError: an argument is missing, unknown, given twice, of another dtype, rank or size,
-            a constant that differs from the one exported, or is left out though forward's
-            default is another; or dimensions of one name differ, one is not the sum or
-            product it was exported as, or the program holds for other sizes only.
+        UsageError: as a `Feeder` when it is called.
     """
-    places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
-    feeds: dict[str, torch.Tensor] = {}
-    given: set[Path] = set()
-    for path, leaf in leaves_of(args, kwargs).items():
-        known = _named(signature, path)
-        if known in given:
-            raise UsageError(f"argument {path_text(known)} is given twice")
-        given.add(known)
-        name = places.get(known)
-        if name is None:
-            _check_constant(signature, known, leaf)
-        else:
-            feeds[name] = _checked(name, leaf, infos[name], name in signature.complex)
-    _check_required(signature, given)
-    for path, name in places.items():
-        if name not in feeds:
-            # What is computed from an empty cross-attention is another graph.
-            if not in_cache(path) or "cross_attention_cache" in path:
-                got = string_type((args, kwargs), with_shape=True)
-                raise UsageError(f"no value for input {name}; got {got}")
-            feeds[name] = _empty(name, feeds, infos)
-    _check_conditions(signature, _check_dimensions(feeds, infos))
-    return feeds
+    return Feeder(signature, infos)(args, kwargs)
+
+
+class Feeder:
+    """`make_feeds` for the calls of one model; what is the same in all of them is read once.
+
+    An argument may be given by position or by name, however it was exported;
+    ``past_key_values`` and ``cache`` are one. A cache that is empty or left out becomes keys and
+    values of length 0.
+    """
+
+    def __init__(self, signature: Signature, infos: Mapping[str, InputInfo]) -> None:
+        """Read how the model's inputs are nested, and their sizes.
+
+        Args:
+            signature: of the exported model.
+            infos: dtype and shape of each graph input.
+        """
+        self._signature = signature
+        self._infos = infos
+        self._places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
+        self._paths: dict[Any, list[Path]] = {}  # of the leaves, by structure of the arguments
+        self._named = lru_cache(1024)(partial(_named, signature))
+        shapes = {name: shape for name, (_, shape) in infos.items()}
+        self._axes = lru_cache(_STRUCTURES)(partial(named_axes, shapes))
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Find the tensors of one call.
+
+        Raises:
+            UsageError: an argument is missing, unknown, given twice, of another dtype, rank or
+                size, a constant that differs from the one exported, or is left out though
+                forward's default is another; or dimensions of one name differ, one is not the
+                sum or product it was exported as, or the program holds for other sizes only.
+        """
+        feeds: dict[str, torch.Tensor] = {}
+        given: set[Path] = set()
+        for path, leaf in self._leaves(args, kwargs):
+            known = self._named(path)
+            if known in given:
+                raise UsageError(f"argument {path_text(known)} is given twice")
+            given.add(known)
+            name = self._places.get(known)
+            if name is None:
+                self._check_constant(known, leaf)
+            else:
+                pairs = name in self._signature.complex
+                feeds[name] = _checked(name, leaf, self._infos[name], pairs)
+        self._check_required(given)
+        for path, name in self._places.items():
+            if name not in feeds:
+                # What is computed from an empty cross-attention is another graph.
+                if not in_cache(path) or "cross_attention_cache" in path:
+                    got = string_type((args, kwargs), with_shape=True)
+                    raise UsageError(f"no value for input {name}; got {got}")
+                feeds[name] = _empty(name, feeds, self._infos)
+        shapes = {name: tensor.shape for name, tensor in feeds.items()}
+        check_conditions(self._signature, check_sizes(shapes, self._axes(tuple(feeds))))
+        return feeds
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+        """Every leaf that is not None, as `torchferry.observer.tree.leaves_of` finds them."""
+        from torch.utils import _pytree as pytree
+
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        paths = self._paths.get(structure)
+        # Another object may be of a class that PyTorch is still to be told of.
+        if paths is None or not all(isinstance(leaf, _plain()) for leaf in leaves):
+            register_pytrees()
+            keyed, structure = pytree.tree_flatten_with_path((args, kwargs))
+            leaves = [leaf for _, leaf in keyed]
+            paths = [path_of(key_path)[1:] for key_path, _ in keyed]
+            if len(self._paths) >= _STRUCTURES:
+                self._paths.clear()
+            self._paths[structure] = paths
+        pairs = zip(paths, leaves, strict=True)
+        return (pair for pair in pairs if pair[1] is not None)
+
+    @cached_property
+    def _constants(self) -> dict[str, Constant]:
+        constants = self._signature.constants
+        return {_constant_name(self._signature, key): value for key, value in constants.items()}
+
+    def _check_constant(self, path: Path, value: Any) -> None:
+        name = path_text(path)
+        if name in self._constants:
+            wanted = self._constants[name]
+            # Only NaN differs from itself.
+            both_nan = wanted != wanted and value != value  # noqa: PLR0124
+            if wanted != value and not both_nan:
+                raise UsageError(
+                    f"argument {name} was exported as {wanted!r} and cannot be "
+                    f"{value!r}: export the model again with the other value"
+                )
+            return
+        names = ", ".join(slot.name for slot in self._signature.inputs)
+        raise UsageError(
+            f"the exported model has no input for argument {name}; its inputs are {names}"
+        )
+
+    def _check_required(self, given: set[Path]) -> None:
+        if not self._signature.required:
+            return
+        names = {path_text(path) for path in given}
+        for key in self._signature.required:
+            name = _constant_name(self._signature, key)
+            if name not in names:
+                value = self._signature.constants[key]
+                raise UsageError(
+                    f"argument {name} was exported as {value!r}, which is not "
+                    f"forward's default: give {name}={value!r} in every call"
+                )
+
+
+@cache
+def _plain() -> tuple[type, ...]:
+    import torch
+
+    return (torch.Tensor, bool, int, float, complex, str, type(None))
 
 
 def _named(signature: Signature, path: Path) -> Path:
@@ -90,35 +178,6 @@ def _named(signature: Signature, path: Path) -> Path:
             )
         first = signature.parameters[first]
     return unaliased((first, *rest))
-
-
-def _check_constant(signature: Signature, path: Path, value: Any) -> None:
-    name = path_text(path)
-    constants = {_constant_name(signature, key): c for key, c in signature.constants.items()}
-    if name in constants:
-        # Only NaN differs from itself.
-        both_nan = constants[name] != constants[name] and value != value  # noqa: PLR0124
-        if constants[name] != value and not both_nan:
-            raise UsageError(
-                f"argument {name} was exported as {constants[name]!r} and cannot be "
-                f"{value!r}: export the model again with the other value"
-            )
-        return
-    names = ", ".join(slot.name for slot in signature.inputs)
-    raise UsageError(
-        f"the exported model has no input for argument {name}; its inputs are {names}"
-    )
-
-
-def _check_required(signature: Signature, given: set[Path]) -> None:
-    names = {path_text(path) for path in given}
-    for key in signature.required:
-        name = _constant_name(signature, key)
-        if name not in names:
-            raise UsageError(
-                f"argument {name} was exported as {signature.constants[key]!r}, which is not "
-                f"forward's default: give {name}={signature.constants[key]!r} in every call"
-            )
 
 
 def _constant_name(signature: Signature, key: str) -> str:
@@ -152,73 +211,6 @@ def _checked(name: str, leaf: Any, info: InputInfo, pairs: bool = False) -> torc
             f"but the model takes {wanted or 'a scalar'}"
         )
     return tensor
-
-
-def _check_dimensions(
-    feeds: Mapping[str, torch.Tensor], infos: Mapping[str, InputInfo]
-) -> dict[str, int]:
-    """The size of each name.
-
-    Sizes of a name that differ are refused: what the graph computes from the name would be wrong.
-    """
-    given = [
-        (_size(text), got, f"input {name} has {got} at axis {axis}")
-        for name, tensor in feeds.items()
-        for axis, (text, got) in enumerate(zip(infos[name][1], tensor.shape, strict=True))
-        if text and isinstance(text, str)
-    ]
-    known: dict[str, int] = {}
-    where: dict[str, str] = {}
-    for size, got, place in sorted(given, key=lambda one: len(names_in(one[0]))):
-        unknown = names_in(size) - known.keys()
-        if isinstance(size, Dim) and size.name in unknown:
-            known[size.name], where[size.name] = got, place
-        elif not unknown and evaluate(size, known) != got:
-            others = dict.fromkeys(where[name] for name in sorted(names_in(size)))
-            values = ", ".join(f"{name} = {known[name]}" for name in sorted(names_in(size)))
-            raise UsageError(
-                f"{place}, which is {size} ({values}: {'; '.join(others)}). The model was "
-                "exported for sizes that agree: export it again with inputs in which they do not"
-            )
-    return known
-
-
-def _check_conditions(signature: Signature, known: Mapping[str, int]) -> None:
-    """Refuse sizes for which the program was not captured."""
-    for test, sizes in signature.conditions:
-        condition = _condition(test, sizes)
-        if condition.names <= known.keys() and not condition.holds(known):
-            _complain(condition, known)
-
-
-def _complain(condition: Condition, known: Mapping[str, int]) -> None:
-    if not condition.matters:  # nearly always without consequence: a decoder's step of one token
-        _warn(str(condition))
-        return
-    values = ", ".join(f"{name} is {known[name]}" for name in sorted(condition.names))
-    raise UsageError(
-        f"the model was exported for sizes with {condition}, and {values}: its code does "
-        "something else there. Export it again with inputs of such sizes"
-    )
-
-
-@cache
-def _warn(condition: str) -> None:
-    """Once for each condition."""
-    _log.warning(
-        "the program was captured for sizes with %s; torchferry.export compares the others too",
-        condition,
-    )
-
-
-@cache
-def _condition(test: str, sizes: tuple[str, ...]) -> Condition:
-    try:
-        return Condition(test, sizes)
-    except ValueError as error:
-        raise UsageError(
-            f"the model's signature cannot be read: {error}; export it again"
-        ) from error
 
 
 def _empty(

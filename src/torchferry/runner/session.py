@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import onnxruntime
 
 from torchferry.errors import RunError, UsageError
-from torchferry.runner.feeds import InputInfo, make_feeds
+from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 if TYPE_CHECKING:
@@ -94,19 +95,20 @@ class Session:
                 "torchferry. Run it with onnxruntime itself, or export the model again"
             )
         self.signature = Signature.from_json(metadata[SIGNATURE_KEY])
-        inputs = {v.name for v in self.session.get_inputs()}
-        outputs = {v.name for v in self.session.get_outputs()}
+        inputs = {value.name: value.type for value in self.session.get_inputs()}
+        self._outputs = [value.name for value in self.session.get_outputs()]
         known = {slot.name for slot in self.signature.inputs}
-        if not inputs <= known or outputs != {*self.signature.output_names}:
+        if not inputs.keys() <= known or {*self._outputs} != {*self.signature.output_names}:
             raise UsageError(
                 f"the signature in {self.path} names other inputs or outputs than the graph has: "
                 "the file was changed; export the model again"
             )
-        strange = {v.type for v in self.session.get_inputs()} - _TYPES.keys()
+        strange = {*inputs.values()} - _TYPES.keys()
         if strange:
             raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")
+        self._kinds = {name: _TYPES[kind][1] for name, kind in inputs.items()}
 
-    @property
+    @cached_property
     def inputs(self) -> dict[str, InputInfo]:
         """Dtype and shape of every graph input; a shape holds sizes and names of dimensions."""
         import torch
@@ -116,6 +118,10 @@ class Session:
             for value in self.session.get_inputs()
         }
 
+    @cached_property
+    def _feeder(self) -> Feeder:
+        return Feeder(self.signature, self.inputs)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model.
 
@@ -123,8 +129,7 @@ class Session:
             UsageError: the arguments do not fit.
             RunError: onnxruntime failed; names the node.
         """
-        feeds = make_feeds(self.signature, self.inputs, args, kwargs)
-        return self.signature.nest(self.run(feeds))
+        return self.signature.nest(self.run(self._feeder(args, kwargs)))
 
     def run(self, feeds: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run with one tensor per graph input; gives one tensor per graph output.
@@ -132,20 +137,18 @@ class Session:
         Raises:
             RunError: onnxruntime failed; names the node.
         """
-        names = [value.name for value in self.session.get_outputs()]
-        kinds = {value.name: _TYPES[value.type][1] for value in self.session.get_inputs()}
         # onnxruntime reads the arrays' memory and does not keep them alive.
         arrays = {name: _array(tensor) for name, tensor in feeds.items()}
         ort_feeds = {
-            name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kinds[name])
+            name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, self._kinds[name])
             for name, array in arrays.items()
         }
         try:
-            results = self.session.run_with_ort_values(names, ort_feeds)
+            results = self.session.run_with_ort_values(self._outputs, ort_feeds)
         except _ort_errors() as error:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
             raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
-        return {name: _to_torch(r) for name, r in zip(names, results, strict=True)}
+        return {name: _to_torch(r) for name, r in zip(self._outputs, results, strict=True)}
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
