@@ -178,7 +178,7 @@ def test_complex_numbers_become_pairs_where_the_model_takes_them():
 def test_a_class_that_was_not_known_at_the_first_call(signature, infos, monkeypatch):
     """As a cache, of a library that was imported after it, in the place of a tensor."""
     feed = Feeder(signature, infos)
-    with pytest.raises(UsageError, match="no input for argument cache"):
+    with pytest.raises(UsageError, match="no input for argument past_key_values"):
         feed((IDS,), {"cache": torch.ones(2)})
     told = []
     monkeypatch.setattr("torchferry.runner.feeds.register_pytrees", lambda: told.append(1))
