@@ -8,8 +8,6 @@ from torchferry.comparer.align import (
     align_models,
     align_modules,
     align_program,
-    layer_of,
-    line_of,
 )
 from torchferry.converter import convert
 
@@ -112,9 +110,8 @@ def torch_script() -> ir.Model:
     return model
 
 
-def test_names_of_the_torchscript_exporter_are_scopes():
+def test_modules_of_the_torchscript_exporter_end_in_values():
     model = torch_script()
-    assert [layer_of(node) for node in model.graph] == ["body.lin", "body", "body.act", ""]
     found = keys(align_modules(model.graph))
     # body and body.act end in one value: the outermost is named
     assert found == {"a": "body.lin", "c": "body", "y": "output:0"}
@@ -142,23 +139,6 @@ def test_a_program_is_aligned_with_such_a_file_by_modules():
     program = torch.export.export(Model(), (torch.rand(2, 2),))
     found = keys(align_program(program, torch_script().graph))
     assert found == {"a": "linear", "c": "relu", "y": "mul"}
-
-
-def test_the_line_is_the_users(small):
-    node = small.node("LayerNormalization")
-    file, _, line = line_of(node).rpartition(":")
-    assert file.endswith("conftest.py")
-    assert int(line) > 0
-    del node.metadata_props["pkg.torchferry.source_line"]
-    assert line_of(node) == f"{file}:{line}"  # from the stack trace, as torch.onnx writes it
-    node.metadata_props.clear()
-    assert line_of(node) == layer_of(node) == ""
-
-
-def test_scopes_that_cannot_be_read_are_none(small):
-    node = small.node("LayerNormalization")
-    node.metadata_props["pkg.torch.onnx.name_scopes"] = "[not a list"
-    assert layer_of(node) == ""
 
 
 def test_two_onnx_models_are_aligned_by_names_and_outputs(small):
@@ -213,3 +193,54 @@ def test_values_that_a_tool_has_renamed_are_known_by_their_nodes(small):
     assert keys.pop("top") == "argmax"
     assert len(keys) == 8
     assert all(name == key for name, key in keys.items())
+
+
+def test_a_name_whose_value_is_declared_otherwise_is_that_of_another_program():
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return x.sin().sum(0).sin().exp()
+
+    program = torch.export.export(Twice(), (torch.rand(2, 3),))
+    model = convert(program)
+    first, second = (node for node in model.graph if node.op_type == "Sin")
+    assert align_program(program, model.graph)["sin_1"].key == "sin_1"
+    key = "pkg.torch.onnx.fx_node"
+    first.metadata_props[key] = second.metadata_props.pop(key)
+    second.outputs[0].name, first.outputs[0].name = "unnamed", "sin_1"
+    found = align_program(program, model.graph)
+    assert [origin.key for origin in found.values()] == ["sum_1", "exp"]
+
+
+class Top(torch.nn.Module):
+    def forward(self, x):
+        return x.topk(2)
+
+
+class Uses(torch.nn.Module):
+    def __init__(self, both):
+        super().__init__()
+        self.top, self.both = Top(), both
+
+    def forward(self, x):
+        values, places = self.top(x)
+        return (values.exp(), places * 2) if self.both else values.exp()
+
+
+def test_a_module_ends_in_what_is_read_of_it_and_not_in_one_of_two():
+    model = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 20]>\n'
+        "g (float[4,3] x) => (float[4,2] y) { a = Neg(x) b = Neg(a) y = Exp(b) }"
+    )
+    for node, name in zip(model.graph, ["/top/A", "/top/B", "/Exp"], strict=True):
+        node.name = name
+    x = (torch.rand(4, 3),)
+    one = torch.export.export(Uses(False), x)
+    values = {name: origin.key for name, origin in align_program(one, model.graph).items()}
+    assert values == {"b": "getitem", "y": "exp"}
+    # Which of two is the last in another graph is not known.
+    two = torch.export.export(Uses(True), x)
+    made = ir.node("Identity", [model.graph[1].outputs[0]], name="/Mul")
+    made.outputs[0].name = "z"
+    model.graph.append(made)
+    model.graph.outputs.append(made.outputs[0])
+    assert list(align_program(two, model.graph)) == ["y", "z"]

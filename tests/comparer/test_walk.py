@@ -191,3 +191,53 @@ def test_a_model_without_counterparts_is_refused(small):
     walk.run()
     with pytest.raises(UsageError, match="no value of the ONNX model could be aligned"):
         walk.comparison()
+
+
+def in_more_precision(op_type: str) -> tuple[torch.export.ExportedProgram, ir.Model]:
+    """A program in half precision, and a graph that computes one value of it in float32."""
+
+    class Half(torch.nn.Module):
+        def forward(self, x):
+            return x.abs().exp()
+
+    program = torch.export.export(Half(), (torch.rand(2, 3).half(),))
+    model = convert(program)
+    node = next(node for node in model.graph if node.op_type == "Abs")
+    node.op_type = op_type
+    value = node.outputs[0]
+    (reader, index), *_ = value.uses()
+    up = ir.node("Cast", [node.inputs[0]], {"to": ir.DataType.FLOAT}, name="up")
+    down = ir.node("Cast", [value], {"to": ir.DataType.FLOAT16}, name="down")
+    node.replace_input_with(0, up.outputs[0])
+    reader.replace_input_with(index, down.outputs[0])
+    model.graph.insert_before(node, up)
+    model.graph.insert_after(node, down)
+    value.dtype = ir.DataType.FLOAT
+    return program, model
+
+
+@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize(("op_type", "verdict"), [("Abs", "ok"), ("Neg", "differs")])
+def test_a_value_within_may_be_computed_in_more_precision(feed, op_type, verdict):
+    program, model = in_more_precision(op_type)
+    (setting,), _ = set_up(program, model, None, against="program", runner=Runner())
+    walk = Walk(setting, feed, allows)
+    walk.run()
+    row = walk.rows[0]
+    assert (str(row.expected), str(row.got)) == ("float16[2, 3]", "float32[2, 3]")
+    assert row.verdict == verdict
+
+
+def test_an_output_in_more_precision_is_another():
+    program, model = in_more_precision("Abs")
+    output = model.graph.outputs[0]
+    up = ir.node("Cast", [output], {"to": ir.DataType.FLOAT}, name="wide")
+    output.name, up.outputs[0].name = "narrow", output.name
+    up.outputs[0].dtype, up.outputs[0].shape = ir.DataType.FLOAT, output.shape
+    model.graph.outputs[0] = up.outputs[0]
+    model.graph.append(up)
+    (setting,), _ = set_up(program, model, None, against="program", runner=Runner())
+    walk = Walk(setting, "own", allows)
+    walk.run()
+    assert walk.rows[-1].verdict == "differs"
+    assert "expected dtype float16" in walk.rows[-1].error.reason

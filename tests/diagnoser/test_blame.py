@@ -46,13 +46,27 @@ def test_the_reason_is_torchs_and_the_line_is_the_users() -> None:
         ("dimension batch was fixed to 3", "x.shape"),
         ("UnsupportedOperatorException: lib.op.default", "register_fake"),
         ("cannot convert: lib.op has no ONNX translation", "no ONNX form"),
+        ("conversion of some_op not implemented if enable_gqa", "no ONNX form"),
         ("forward writes to buffer seen", "new tensor"),
         ("torch._dynamo.exc.Unsupported", "torch.library.custom_op"),
+        (
+            "dropout in training mode is random, call model.eval() before",
+            "call model.eval() first",
+        ),
+        ("writes to buffer running_mean: call model.eval() first", "call model.eval() first"),
+        ("Error when translating node return (linear, 3)", "return no numbers"),
         ("something else", "change that line"),
     ],
 )
 def test_each_reason_has_its_advice(text: str, words: str) -> None:
     assert words in advice_for(text)
+
+
+def test_what_only_announces_a_list_is_no_reason() -> None:
+    text = "Found the following conflicts:\n\n- tracing inferred a static shape of 2\n- and more"
+    reason = explain(ValueError(text))
+    assert reason.text == "tracing inferred a static shape of 2"
+    assert "x.shape" in reason.advice
 
 
 def test_an_error_that_knows_its_line_is_believed() -> None:

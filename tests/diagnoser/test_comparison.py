@@ -118,6 +118,28 @@ def test_the_state_of_torchs_random_numbers_is_kept() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+def test_what_is_rounded_on_the_way_is_allowed_for() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = self.linear(x)
+            return y.float()
+
+    piece = piece_of(Mixed())
+    call = piece.calls[0]
+    for share, same in ((4e-3, True), (0.2, False)):
+        got = call.outputs * (1 + share)
+        assert difference(piece, call.outputs, got, Options()) is not None
+        assert is_rounding(piece, call, got, Options(), flat=False) == same
+    plain = piece_of(nn.Linear(4, 4))
+    got = plain.calls[0].outputs * 1.004
+    assert not is_rounding(plain, plain.calls[0], got, Options(), flat=False)
+
+
 def test_a_difference_of_rounding_is_told_from_others() -> None:
     class Cancels(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -183,3 +183,56 @@ def test_an_argument_that_nobody_knows_is_a_verdict() -> None:
     model = nn.Sequential(Wraps(), Unwraps(), Decides())
     found = diagnose(model, [(torch.rand(n, 4),) for n in (2, 5)])
     assert ("2",) in [culprit.places for culprit in found.culprits]
+
+
+class Masked(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        x.untyped_storage().data_ptr()  # what no tracer follows
+        return x if mask is None else x * mask
+
+
+class Masks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Masked()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # As transformers: a mask that hides nothing is left out, unless a graph is made.
+        return self.part(x, x.abs() if torch.compiler.is_exporting() else None)
+
+
+@pytest.mark.parametrize("exporter", ["fx", "to_onnx"])
+def test_a_caller_that_passes_other_things_while_it_is_traced_is_no_culprit(exporter: str) -> None:
+    inputs = [(torch.rand(n, 4),) for n in (2, 5)]
+    found = diagnose(nn.Sequential(Masks(), nn.ReLU()), inputs, exporter=exporter)
+    (culprit,) = found.culprits
+    assert culprit.places == ("0.part",)
+    assert culprit.status.line is not None
+    assert "what no tracer follows" in culprit.status.line
+    status = found.tree.children[0].exporter_status
+    assert status is not None
+    assert status.blame == ("0.part",)
+    assert "in a way that was not recorded" in status.notes[-1]
+
+
+class Layer(nn.Module):
+    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        return x if number == 2 and x.sum() > 0 else x * 2
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number in range(3):
+            x = self.layer(x, number)
+        return x
+
+
+def test_a_piece_that_fails_in_some_of_its_calls_is_reproduced_with_these(tmp_path: Path) -> None:
+    found = diagnose(Layers(), [(torch.rand(n, 4),) for n in (2, 5)], reproduce=tmp_path)
+    (culprit,) = found.culprits
+    assert culprit.places == ("layer",)
+    assert (culprit.refused, culprit.script) == ("", tmp_path / "Layers_layer.py")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 from torch import nn
@@ -45,3 +47,34 @@ def test_a_lazy_module_is_what_its_first_call_made_it() -> None:
     assert type(model[0]) is nn.Linear
     assert model[0].in_features == 5
     assert torch.equal(model(torch.ones(2, 5)), expected)
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+        self.by_name = {"a": [1, 2]}
+        self.recent = deque([1, 2], maxlen=2)
+        self.sizes = {3}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x)
+        self.by_name["a"].pop()
+        self.by_name["b"] = []
+        self.recent.append(len(x))
+        self.sizes.add(len(x))
+        return x * len(self.seen)
+
+
+def test_containers_hold_what_they_did_and_are_the_same_objects() -> None:
+    model = Remembers()
+    held = dict(vars(model))
+    with state_kept(model):
+        model(torch.ones(5))
+        assert len(model.seen) == 1
+        assert model.by_name == {"a": [1], "b": []}
+    assert model.seen == []
+    assert model.by_name == {"a": [1, 2]}
+    assert [*model.recent] == [1, 2]
+    assert model.sizes == {3}
+    assert all(vars(model)[name] is value for name, value in held.items())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 import pytest
@@ -81,3 +82,20 @@ def test_what_onnxruntime_has_no_kernel_for_runs_in_float32(tmp_path: Path) -> N
     session = Session(save_to_run(model, str(tmp_path)))
     x = torch.tensor([-1.0, 2.0], dtype=torch.bfloat16)
     assert torch.equal(session(x)[0], x.relu())
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"y": x + 1, "count": 3}
+
+
+def test_where_that_is_asked_for_the_tensors_alone_are_returned() -> None:
+    piece = Piece(None, "counted", Counted())
+    x = torch.zeros(2)
+    piece.add_call((x,), {}, {"y": x + 1, "count": 3})
+    assert as_module(piece) is piece.model
+    (y,) = as_module(piece, flat=True)(x)
+    assert y.tolist() == [1, 1]
+    plain = Piece(None, "plain", torch.nn.ReLU())
+    plain.add_call((x,), {}, (x, None))
+    assert as_module(plain, flat=True) is plain.model

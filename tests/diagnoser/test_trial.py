@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -337,3 +338,62 @@ def test_one_way_of_exporting_is_tried_alone() -> None:
     once = try_piece(root, Options(), once=True)
     assert "Constraints violated" in once.reason
     assert "was fixed to" in try_piece(root, Options()).reason
+
+
+@dataclass
+class Named:
+    y: torch.Tensor
+    count: int
+
+
+class Names(nn.Module):
+    def forward(self, x: torch.Tensor) -> Named:
+        return Named(x + 1, 3)
+
+
+class Takes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Names()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.part(x)
+        return found.y * found.count
+
+
+@pytest.mark.slow
+def test_a_number_that_the_caller_takes_is_no_fault_of_what_returns_it() -> None:
+    root = build_tree(Piece, Takes())
+    with recorded(root), torch.no_grad():
+        for rows in (2, 5):
+            root.model(torch.ones(rows, 4))
+    options = Options("onnx_dynamo")
+    assert try_piece(root.children[0], options).is_ok()
+    alone = build_tree(Piece, Names())
+    alone.calls = root.children[0].calls
+    found = try_piece(alone, options)  # which torch.onnx does not take
+    assert found.failed
+    assert "return no numbers" in found.advice
+
+
+def test_of_a_norm_in_training_it_is_said_that_torch_onnx_writes_no_training() -> None:
+    root = build_tree(Piece, nn.BatchNorm1d(4).train())
+    with recorded(root), torch.no_grad():
+        for rows in (2, 5):
+            root.model(torch.rand(rows, 4))
+    found = try_piece(root, Options("torch_script"))
+    assert found.step == "DISC"
+    assert found.advice.startswith("call model.eval() first")
+
+
+class Sized(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x + 1, x.shape[0]
+
+
+def test_a_graph_that_gives_sizes_as_tensors_is_right() -> None:
+    root = build_tree(Piece, Sized())
+    with recorded(root), torch.no_grad():
+        for rows in (2, 5):
+            root.model(torch.rand(rows, 4))
+    assert try_piece(root, Options("torch_script")).is_ok()

@@ -8,10 +8,10 @@ the next one that does.
 
 from __future__ import annotations
 
-import ast
+import operator
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.comparer.piece import reads
+from torchferry.comparer.provenance import fx_name, fx_of, fx_said, layer_of, scopes_of, uncast
 from torchferry.errors import UsageError
 from torchferry.values.dtype import element_type
 
@@ -31,21 +32,11 @@ __all__ = [
     "align_program",
     "constant_outputs",
     "in_order",
-    "layer_of",
-    "line_of",
-    "scopes_of",
 ]
 
 How = Literal["name", "scope", "output", "number"]
 
-_FX_NODE = re.compile(r"%(\w+) :.*?\[target=([^\]]+)\]")
-_FX_KEY = "pkg.torch.onnx.fx_node"
-_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
-_ROUNDED = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-_LINE_KEY = "pkg.torchferry.source_line"
-_STACK_KEY = "pkg.torch.onnx.stack_trace"
 _NUMBERED = re.compile(r"(val_)?\d+")
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclass(frozen=True)
@@ -60,61 +51,6 @@ class Origin:
 
     key: str
     how: How
-
-
-def _told(node: ir.Node) -> ir.Node:
-    """The node that says where one came from; a Cast that rounds what it made says nothing."""
-    said = node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}
-    kind = node.attributes.get("to") if node.op_type == "Cast" else None
-    rounds = kind is not None and kind.as_int() in _ROUNDED
-    before = node.inputs[0].producer() if rounds and node.inputs[0] is not None else None
-    return node if said or before is None else before
-
-
-def _uncast(node: ir.Node) -> ir.Node:
-    """What a node that says nothing casts, to whatever type; other nodes themselves."""
-    while node.op_type == "Cast" and not node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}:
-        before = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if before is None:
-            break
-        node = before
-    return node
-
-
-def scopes_of(node: ir.Node) -> tuple[str, ...]:
-    """Paths of the modules an ONNX node stands in, outermost first; the model itself left out."""
-    node = _told(node)
-    text = node.metadata_props.get(_SCOPES_KEY)
-    if text:
-        try:
-            return tuple(str(path) for path in ast.literal_eval(text)[:-1] if path)
-        except (ValueError, SyntaxError):
-            return ()
-    if (node.name or "").startswith("/"):
-        parts = str(node.name).strip("/").split("/")[:-1]
-        return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return ()
-
-
-def layer_of(node: ir.Node) -> str:
-    """Path of the innermost module an ONNX node stands in; ``""`` when none is known."""
-    return (scopes_of(node) or ("",))[-1]
-
-
-def line_of(node: ir.Node) -> str:
-    """``file:line`` of the user's code that an ONNX node came from; ``""`` when not known."""
-    line = node.metadata_props.get(_LINE_KEY)
-    if line:
-        return line
-    frames = _LINE.findall(node.metadata_props.get(_STACK_KEY, ""))
-    frames = [frame for frame in frames if "/torch/" not in frame[0]]
-    return ":".join(frames[-1]) if frames else ""
-
-
-def fx_of(text: str) -> tuple[str, str]:
-    """Name and target of an FX node in the words of ``Node.format_node``."""
-    found = _FX_NODE.match(text)
-    return (found[1], found[2]) if found else ("", "")
 
 
 def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
@@ -133,7 +69,7 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     renamed = _renamed(known, graph)
     found: dict[str, Origin] = {}
     for node in graph:
-        name = _fx_name(_uncast(node))
+        name = fx_name(uncast(node))
         fx_node = known.get(renamed.get(name, ""))
         for value in node.outputs:
             key = _named(str(value.name), name, fx_node) if fx_node is not None else ""
@@ -142,7 +78,7 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     outputs = _outputs(program, graph)
     named = {origin.key for origin in found.values()}
     aligned = named | {origin.key for origin in outputs.values()}
-    if 2 * sum(bool(_fx_name(node)) for node in graph) < len(graph):
+    if 2 * sum(bool(fx_name(node)) for node in graph) < len(graph):
         paths = _last_fx(known.values())
         for name, path in _module_values(graph).items():
             if name not in found and path in paths and paths[path] not in aligned:
@@ -159,7 +95,7 @@ def _exits(
     """The only value that leaves the nodes of one FX node, where there is but one."""
     groups: dict[str, list[ir.Node]] = defaultdict(list)
     for node in graph:
-        name = _fx_name(node)
+        name = fx_name(node)
         if isinstance((fx_node := known.get(renamed.get(name, ""))), torch.fx.Node):
             groups[fx_node.name].append(node)
     found: dict[str, str] = {}
@@ -173,11 +109,24 @@ def _exits(
         ]
         example = known[key].meta.get("val")
         if len(leaving) == 1 and isinstance(example, torch.Tensor):
-            shape, kind = leaving[0].shape, leaving[0].dtype
+            kind = leaving[0].dtype
             fits = kind is None or int(kind) == element_type(example.dtype)
-            if fits and (shape is None or len(shape) == example.ndim):
+            if fits and _may_be(leaving[0], example):
                 found[str(leaving[0].name)] = key
     return found
+
+
+def _may_be(value: ir.Value, example: torch.Tensor) -> bool:
+    """Whether the shape that is declared of an ONNX value may be that of a value of a program."""
+    return value.shape is None or _may_equal(list(value.shape), list(example.shape))
+
+
+def _may_equal(shape: Sequence[object], other: Sequence[object]) -> bool:
+    """Whether two shapes have as many sizes, and no two that are known and differ."""
+    return len(shape) == len(other) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int))
+        for a, b in zip(shape, other, strict=True)
+    )
 
 
 def _named(value: str, name: str, fx_node: torch.fx.Node) -> str:
@@ -197,8 +146,9 @@ def _named(value: str, name: str, fx_node: torch.fx.Node) -> str:
 def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, str]:
     """Names of FX nodes in the ONNX file → in the program; those that cannot be told are left out.
 
-    A name holds if the operator does too, for all of its module; else nodes of one module and
-    operator are paired in order, if there are as many.
+    A name holds if the operator does too, for all of its module, and where the file leaves some
+    out, what it declares of their shapes; else nodes of one module and operator are paired in
+    order, if there are as many.
     """
     ours: dict[tuple[str, str], list[str]] = defaultdict(list)
     for fx_node in known.values():
@@ -206,14 +156,22 @@ def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, s
         _, target = fx_of(str(fx_node.format_node()))
         ours[(stack[-1] if stack else "", target)].append(fx_node.name)
     theirs: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    others = set()
     for node in graph:
-        name, target = fx_of(node.metadata_props.get(_FX_KEY, ""))
+        name, target = fx_said(node)
         if name:
-            theirs[(layer_of(node), target)].setdefault(name)
+            place = (layer_of(node), target)
+            theirs[place].setdefault(name)
+            example = known[name].meta.get("val") if name in known else None
+            if isinstance(example, torch.Tensor) and not all(
+                _may_be(value, example) for value in node.outputs if value.name == name
+            ):
+                others.add(place)
     renamed: dict[str, str] = {}
     for place, names in theirs.items():
         there = ours.get(place, [])
-        if set(names) <= set(there):
+        sure = len(names) == len(there) or place not in others
+        if set(names) <= set(there) and sure:
             renamed |= {name: name for name in names}
         elif len(names) == len(there):
             renamed |= dict(zip(names, there, strict=True))
@@ -221,16 +179,39 @@ def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, s
 
 
 def _last_fx(nodes: Iterable[torch.fx.Node]) -> dict[str, str]:
-    """The last tensor anywhere inside each module of a program that is called once."""
+    """The last tensor inside each module of a program that is called once.
+
+    That is the last that is read outside, if any is; of several results of one operator it is not
+    known which stands last in another graph.
+    """
     last: dict[str, str] = {}
+    exits: dict[str, list[torch.fx.Node]] = defaultdict(list)
     calls: dict[str, set[str]] = defaultdict(set)
     for node in nodes:
         if isinstance(node.meta.get("val"), torch.Tensor):
-            stack = node.meta.get("nn_module_stack") or {}
-            last |= {path: node.name for path, _ in stack.values() if path}
-            for call, (path, _) in stack.items():
+            paths = _paths(node)
+            last |= dict.fromkeys(paths, node.name)
+            left = {path for user in node.users for path in paths - _paths(user)}
+            for path in left:
+                exits[path].append(node)
+            for call, (path, _) in (node.meta.get("nn_module_stack") or {}).items():
                 calls[path].add(call)
-    return {path: name for path, name in last.items() if len(calls[path]) == 1}
+    last |= {path: leaving[-1].name for path, leaving in exits.items()}
+    items = {
+        path: [node for node in leaving if node.target is operator.getitem]
+        for path, leaving in exits.items()
+    }
+    return {
+        path: name
+        for path, name in last.items()
+        if len(calls[path]) == 1 and len(items.get(path, ())) < 2
+    }
+
+
+def _paths(node: torch.fx.Node) -> set[str]:
+    """The modules that a node of a program stands in, the model itself left out."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return {path for path, _ in stack.values() if path}
 
 
 def align_modules(graph: ir.Graph) -> dict[str, Origin]:
@@ -329,7 +310,7 @@ def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
         for name, value in ours.items()
         if name in names
         and _alike(names[name], value)
-        and _fx_name(value.producer()) not in recounted
+        and fx_name(value.producer()) not in recounted
     }
     numbered = [name for name in ours if name in names and _NUMBERED.fullmatch(name)]
     same = sum(_operator(names[name]) == _operator(ours[name]) for name in numbered)
@@ -356,15 +337,10 @@ def _fx_names(graph: ir.Graph) -> dict[tuple[str, str], set[str]]:
     """Names of FX nodes by the module they stand in and what they call."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for node in graph:
-        name, target = fx_of(node.metadata_props.get(_FX_KEY, ""))
+        name, target = fx_said(node)
         if name:
             found[layer_of(node), target].add(name)
     return found
-
-
-def _fx_name(node: ir.Node | None) -> str:
-    """The FX node that an ONNX node came from."""
-    return "" if node is None else fx_of(_told(node).metadata_props.get(_FX_KEY, ""))[0]
 
 
 def _operator(value: ir.Value) -> str:
@@ -379,10 +355,7 @@ def _alike(one: ir.Value, other: ir.Value) -> bool:
         return False
     if one.shape is None or other.shape is None:
         return True
-    return len(one.shape) == len(other.shape) and all(
-        a == b or not (isinstance(a, int) and isinstance(b, int))
-        for a, b in zip(one.shape, other.shape, strict=True)
-    )
+    return _may_equal(list(one.shape), list(other.shape))
 
 
 def in_order(found: Mapping[str, Origin], graph: ir.Graph) -> dict[str, Origin]:

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 import onnx_ir as ir
 import torch
 
-from torchferry.comparer.align import align_program
 from torchferry.comparer.comparison import Apart, difference_of
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import reads
-from torchferry.comparer.segment import Segment, segment_of
+from torchferry.comparer.segment import Segment
 from torchferry.comparer.setting import Setting
-from torchferry.converter import convert
-from torchferry.errors import ConversionError, UsageError
+from torchferry.comparer.twin import twin_values
 
 __all__ = ["blame"]
 
@@ -30,8 +28,8 @@ def blame(
 ) -> list[ir.Node]:
     """Nodes of a segment that makes a wrong value: one where that can be told.
 
-    Where the reference is a program it is converted anew, and interior values are compared with
-    those of the same name there. A value that holds already what is to come out is right too.
+    Each node is given what a twin of the segment has, where there is one, so that its own error is
+    seen. A value that holds already what is to come out is right too.
 
     Args:
         segment: the nodes.
@@ -43,8 +41,8 @@ def blame(
     """
     if len(segment.nodes) == 1:
         return list(segment.nodes)
-    here, failed = segment.run(feeds)
-    there = _converted_anew(segment, setting, expected, allows)
+    there = twin_values(segment, setting, expected, allows)
+    here, failed = segment.run(feeds, there)
     there[str(segment.output.name)] = expected
     right = set(segment.inputs)
     culprit, wanted = segment.nodes[-1], expected
@@ -73,26 +71,3 @@ def _between(culprit: ir.Node, right: set[ir.Value], segment: Segment) -> list[i
                 found.add(producer)
                 waiting.append(producer)
     return [node for node in segment.nodes if node in found]
-
-
-def _converted_anew(
-    segment: Segment, setting: Setting, expected: torch.Tensor, allows: Allows
-) -> dict[str, torch.Tensor]:
-    """Values of a fresh conversion of the same part of the program; none if it is wrong itself."""
-    program, plain = setting.reference.program, setting.reference.plain
-    if program is None or plain is None:
-        return {}
-    try:
-        fresh = convert(program, opset=setting.onnx.opset_imports.get("", None))
-    except (ConversionError, UsageError):
-        return {}
-    key = setting.reference.origins[str(segment.output.name)].key
-    keys = {name: origin.key for name, origin in align_program(plain, fresh.graph).items()}
-    name = next((name for name, other in keys.items() if other == key), None)
-    if name is None:
-        return {}
-    other = segment_of(fresh, name, {n: k for n, k in keys.items() if n != name})
-    values = dict(setting.reference.values(set(other.keys.values())))
-    found = other.run(other.feeds(setting, values))[0]
-    agrees = allows(expected, difference_of(expected, found.get(name)))
-    return found if agrees else {}

@@ -45,13 +45,21 @@ class Segment:
         }
 
     def run(
-        self, feeds: Mapping[str, torch.Tensor]
+        self,
+        feeds: Mapping[str, torch.Tensor],
+        references: Mapping[str, torch.Tensor] | None = None,
     ) -> tuple[dict[str, torch.Tensor], set[ir.Node]]:
-        """Every value that can be computed, and the nodes that fail."""
+        """Every value that can be computed, and the nodes that fail.
+
+        Args:
+            feeds: of the inputs, by name.
+            references: what readers of interior values take in the place of what is computed.
+        """
         given = {name: ort_value(tensor) for name, tensor in feeds.items()}
         names = {str(v.name) for node in self.nodes for v in node.outputs if v.name}
         windows = Windows(self.model, given, Runner())
-        computed = windows.run(self.nodes, names)
+        instead = {name: ort_value(tensor) for name, tensor in (references or {}).items()}
+        computed = windows.run(self.nodes, names, instead)
         found = {name: tensor_of_ort(value) for name, value in computed.items()}
         tensors = {name: tensor for name, tensor in found.items() if tensor is not None}
         return tensors, set(windows.failed)

@@ -10,7 +10,6 @@ import onnx_ir as ir
 import onnxruntime
 import torch
 
-from torchferry.comparer.align import layer_of, line_of
 from torchferry.comparer.comparison import (
     Apart,
     Comparison,
@@ -22,6 +21,7 @@ from torchferry.comparer.comparison import (
 from torchferry.comparer.histogram import histogram_of
 from torchferry.comparer.judge import Allows, Judge
 from torchferry.comparer.piece import ort_value, reads, tensor_of_ort, weight_bytes
+from torchferry.comparer.provenance import layer_of, line_of
 from torchferry.comparer.setting import Setting
 from torchferry.comparer.window import Windows
 from torchferry.errors import UsageError
@@ -178,11 +178,12 @@ class Walk:
         origin = self._reference.origins[name]
         expected = held[origin.key]
         got = None if own is None else tensor_of_ort(own)
-        error = difference_of(expected, got)
+        exact = name in self._outputs
+        error = difference_of(expected, got if exact else _rounded(got, expected))
         judged, alone = got, None
         if self._local is not None:
             judged = None if local is None else tensor_of_ort(local)
-            alone = self._apart(expected, judged)
+            alone = self._apart(expected, judged if exact else _rounded(judged, expected))
         verdict, note = self.judge(name, held, judged, alone or error, self.numbers.get(name))
         if origin.how == "number" and verdict == "differs":
             return  # it was no match
@@ -244,6 +245,14 @@ def _vertices(graph: ir.Graph) -> Iterator[Vertex]:
 
 def _names(node: ir.Node) -> Iterator[str]:
     return (str(value.name) for value in node.outputs if value.name)
+
+
+def _rounded(got: torch.Tensor | None, expected: torch.Tensor) -> torch.Tensor | None:
+    """A value within a graph that an exporter computes in more precision, as the reference's."""
+    more = got is not None and got.is_floating_point() and expected.is_floating_point()
+    if got is None or not more or got.element_size() <= expected.element_size():
+        return got
+    return got.to(expected.dtype)
 
 
 def _advance(

@@ -45,15 +45,21 @@ _WRITES = """the code writes into what it was given: return a new tensor instead
     torch.where, index_put)"""
 _NOT_FOLLOWED = """the tracer does not follow this call: keep it out of forward, or make it an
     operator with torch.library.custom_op"""
+_TRAINS = "call model.eval() first: in training mode it draws random numbers or moves averages"
+_RETURNS = """torch.onnx writes tensors only: let the model return no numbers, texts or other
+    objects"""
 _OTHERWISE = "change that line, or give inputs that do not reach it"
 
 # What torch and torchferry say, and what helps; the first that is found counts.
 _ADVICE = {
+    r"call model\.eval\(\)": _TRAINS,
+    r"translating node return": _RETURNS,
     r"data-dependent|DataDependent|_local_scalar_dense|\.item\(\)|Eq\(u\d": _DATA_DEPENDENT,
     r"unbacked|\bu\d+\b": _UNBACKED,
     r"Constraints violated|specialized|fixed to|tied to|inferred ranges|static shape": _FIXED,
     r"UnsupportedOperator|no fake impl|fake implementation|meta.*kernel|Meta.*backend": _NO_FAKE,
     r"no ONNX (\w+)|MissingLowering|Unsupported.*[Oo]perator|to ONNX opset version": _NO_ONNX,
+    r"conversion of \w+ not implemented": _NO_ONNX,
     r"mutat|writes to|in-?place|is a view": _WRITES,
     r"graph break|torch\._dynamo|skip function|unsupported": _NOT_FOLLOWED,
 }
@@ -145,6 +151,8 @@ def _first_line(error: BaseException) -> str:
     name = type(deepest).__name__
     if not lines:
         return name
+    if lines[0].endswith(":") and any(line.startswith("- ") for line in lines[1:2]):
+        return lines[1].lstrip("- ")  # the first of a list
     return lines[0] if " " in lines[0] else f"{name}: {lines[0]}"  # a bare name says little
 
 

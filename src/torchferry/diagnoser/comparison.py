@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchferry.capturer.state import watch_state
 from torchferry.diagnoser.divergence import line_of_change
@@ -96,7 +97,7 @@ def _again(piece: Piece, call: Record, seed: int = 0) -> Any:
 def is_rounding(piece: Piece, call: Record, got: Any, options: Options, *, flat: bool) -> bool:
     """Whether outputs differ by no more than rounding its inputs otherwise would change them.
 
-    So does what is left of numbers that cancel each other out.
+    So does what is left of numbers that cancel each other out, and what was rounded on the way.
 
     Args:
         piece: it repeats itself.
@@ -109,7 +110,7 @@ def is_rounding(piece: Piece, call: Record, got: Any, options: Options, *, flat:
         return False
     expected = tensors_of(call.outputs)
     nudged = [tensors_of(_nudged(piece, call, seed)) for seed in range(_NUDGES)]
-    dtypes = _dtypes(piece)
+    dtypes = _dtypes(piece) | _computed(piece, call)
     for number, (right, other) in enumerate(zip(expected, tensors_of(got), strict=True)):
         found = max_diff(right, other)
         spread = max(max_diff(right, one[number]).abs for one in nudged)
@@ -117,6 +118,29 @@ def is_rounding(piece: Piece, call: Record, got: Any, options: Options, *, flat:
         if not allowed and (found.reason is not None or found.abs > _SPREAD * spread):
             return False
     return flat or max_diff(call.outputs, got).reason is None
+
+
+def _computed(piece: Piece, call: Record) -> set[torch.dtype]:
+    """The dtypes of what a call computes on its way, as within ``torch.autocast``."""
+    watch = _Watch()
+    with watch:
+        _again(piece, call)
+    return watch.dtypes
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes have no annotations
+    """Notes the dtypes of the tensors that operators make."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.dtypes: set[torch.dtype] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.dtypes |= {one.dtype for one in tensors_of(made) if one.is_floating_point()}
+        return made
 
 
 def _nudged(piece: Piece, call: Record, seed: int) -> Any:

@@ -220,7 +220,8 @@ def _told(
     culprits = _grouped(pieces)
     if reproduce is not None and culprits:
         say("write reproductions")
-        culprits = [_reproduced(one, pieces, options, Path(reproduce)) for one in culprits]
+        failing = [search.parts.get(id(piece), piece) for piece in pieces]
+        culprits = [_reproduced(one, failing, options, Path(reproduce)) for one in culprits]
     rest: Rest = (None, "", "")
     if export_rest is not None:
         say("export the rest")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -11,12 +13,17 @@ from torchferry.values.buffers import buffers_kept
 
 __all__ = ["state_kept"]
 
+_CONTAINERS = (list, dict, set, deque)
+_OF_TORCH = frozenset(vars(torch.nn.Module()))  # parameters, buffers, hooks
+
+Held = tuple[Any, list[Any]]
+
 
 @contextmanager
 def state_kept(model: torch.nn.Module) -> Iterator[None]:
     """Buffers have their values, and attributes are those that they were, after the block.
 
-    What is in a list that the code appends to stays there.
+    So are the contents of lists, dictionaries, sets and deques, however deep.
 
     >>> class Counts(torch.nn.Module):
     ...     calls = 0
@@ -30,6 +37,11 @@ def state_kept(model: torch.nn.Module) -> Iterator[None]:
     0
     """
     before = [(module, type(module), dict(vars(module))) for module in model.modules()]
+    held: dict[int, Held] = {}
+    for _, _, own in before:
+        for name, value in own.items():
+            if name not in _OF_TORCH:
+                _hold(value, held)
     try:
         with buffers_kept(model):
             yield
@@ -37,6 +49,8 @@ def state_kept(model: torch.nn.Module) -> Iterator[None]:
         for module, cls, own in before:
             if type(module) is cls:  # a lazy module is another after its first call
                 _restore(vars(module), own)
+        for container, contents in held.values():
+            _refill(container, contents)
 
 
 def _restore(now: dict[str, object], before: dict[str, object]) -> None:
@@ -44,3 +58,33 @@ def _restore(now: dict[str, object], before: dict[str, object]) -> None:
         if name not in before:
             del now[name]
     now.update(before)
+
+
+def _hold(value: object, held: dict[int, Held]) -> None:
+    """Note what is in a container, and in those in it."""
+    if isinstance(value, _CONTAINERS) and id(value) not in held:
+        contents = _contents(value)
+        held[id(value)] = value, contents
+        for one in contents:
+            _hold(one, held)
+
+
+def _contents(container: Any) -> list[Any]:
+    """What is in a container; of a dictionary the keys, then the values."""
+    values = [*container.values()] if isinstance(container, dict) else []
+    return [*container, *values]
+
+
+def _refill(container: Any, contents: list[Any]) -> None:
+    """Put back what was in a container, unless it is there."""
+    now = _contents(container)
+    if len(now) == len(contents) and all(a is b for a, b in zip(now, contents, strict=True)):
+        return
+    container.clear()
+    if isinstance(container, dict):
+        half = len(contents) // 2
+        container.update(zip(contents[:half], contents[half:], strict=True))
+    elif isinstance(container, set):
+        container.update(contents)
+    else:
+        container.extend(contents)

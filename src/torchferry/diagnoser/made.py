@@ -65,12 +65,15 @@ Options = Mapping[str, Any]
 Exporter = Callable[[torch.nn.Module, Observation, Options], Attempted]
 
 
-def as_module(piece: Piece, held: Mapping[str, Any] | None = None) -> torch.nn.Module:
+def as_module(
+    piece: Piece, held: Mapping[str, Any] | None = None, *, flat: bool = False
+) -> torch.nn.Module:
     """What exporters are given for a piece: its module, or one that runs what is recorded of it.
 
     Args:
         piece: with its calls, which say what is given by position.
         held: arguments that are no inputs; see `unexportable`.
+        flat: whether it shall return the tensors alone, where there is something else.
 
     >>> class Coder(torch.nn.Module):
     ...     def encode(self, x):
@@ -78,19 +81,29 @@ def as_module(piece: Piece, held: Mapping[str, Any] | None = None) -> torch.nn.M
     >>> as_module(Piece(None, "coder", Coder(), method_name="encode"))(torch.zeros(1))
     tensor([1.])
     """
-    return piece.model if piece.entry == "forward" and not held else _Entry(piece, held or {})
+    flat = flat and any(_holds_more(call.outputs) for call in piece.calls)
+    flat = flat and all(tensors_of(call.outputs) for call in piece.calls)
+    if piece.entry == "forward" and not held and not flat:
+        return piece.model
+    return _Entry(piece, held or {}, flat=flat)
+
+
+def _holds_more(outputs: Any) -> bool:
+    """Whether there is more in outputs than tensors, as numbers that the caller goes on with."""
+    return any(not isinstance(leaf, torch.Tensor | None) for _, leaf in flatten(outputs)[0])
 
 
 class _Entry(torch.nn.Module):
-    """A method of a module as a module, or one with the hooks around it, or with less inputs."""
+    """A method of a module as a module, or one with the hooks around it, or with less to it."""
 
-    def __init__(self, piece: Piece, held: Mapping[str, Any]) -> None:
+    def __init__(self, piece: Piece, held: Mapping[str, Any], *, flat: bool) -> None:
         super().__init__()
         self.module = piece.model
         self.train(piece.model.training)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            return piece.run(*args, **kwargs, **held)
+            outputs = piece.run(*args, **kwargs, **held)
+            return tensors_of(outputs) if flat else outputs
 
         # Exporters read the signature here.
         vars(forward)["__signature__"] = without(piece.signature, held)
@@ -125,13 +138,22 @@ def _named(one: inspect.Parameter) -> inspect.Parameter:
     return one.replace(kind=one.KEYWORD_ONLY) if by_place else one
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
+def tensors_of(value: Any, count: int | None = None) -> list[torch.Tensor]:
     """The tensors of a nested value, in order; an ONNX graph gives nothing else.
+
+    Args:
+        value: nested.
+        count: how many a graph gives: it may have tensors for numbers too, as for sizes.
 
     >>> tensors_of({"y": torch.zeros(1), "n": None})
     [tensor([0.])]
+    >>> tensors_of({"y": torch.zeros(1), "n": 3}, count=2)
+    [tensor([0.]), tensor(3)]
     """
-    return [leaf for _, leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for _, leaf in flatten(value)[0]]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    known = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor | bool | int | float)]
+    return [*map(torch.as_tensor, known)] if count == len(known) else tensors
 
 
 def arguments_of(

@@ -19,7 +19,10 @@ from torchferry.values.describe import string_type
 from torchferry.values.flatten import flatten, unflatten
 from torchferry.values.kinds import find_kind
 
-__all__ = ["ShapeFunctions", "StandIn", "replaced", "shape_rule"]
+__all__ = ["UNRECORDED", "ShapeFunctions", "StandIn", "replaced", "shape_rule"]
+
+UNRECORDED = "is called in a way that was not recorded"
+"""What is said of an operator that is given something else than the recorded calls have."""
 
 ShapeFunctions = Mapping[Any, Callable[..., Any] | Mapping[int, Callable[..., Any]]]
 """Of a class, its name, or a piece's name or path: ``f(output index, *args, **kwargs)``, or for
@@ -87,9 +90,8 @@ class StandIn:
                 break
         else:
             raise UsageError(
-                f"{self.piece.full_name}, replaced by {self.piece.custom_op_name}, is called in a "
-                f"way that was not recorded: {string_type(given)}. Record inputs that "
-                "lead to this call too"
+                f"{self.piece.full_name}, replaced by {self.piece.custom_op_name}, {UNRECORDED}: "
+                f"{string_type(given)}. Record inputs that lead to this call too"
             )
         results = iter(operator(values))
         template = operator.variant.calls[0]

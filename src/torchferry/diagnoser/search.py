@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from torchferry.diagnoser.attempt import ONCE
 from torchferry.diagnoser.blame import advice_for
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.process import Limits, in_process
-from torchferry.diagnoser.replace import ShapeFunctions, StandIn, replaced
+from torchferry.diagnoser.replace import UNRECORDED, ShapeFunctions, StandIn, replaced
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, strategy_of
 from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.trial import fails_alike, try_piece
+from torchferry.diagnoser.variant import variants
 from torchferry.errors import UsageError
 
 __all__ = ["Search", "Verdicts"]
@@ -23,6 +25,8 @@ _log = logging.getLogger("torchferry")
 
 # What is in a piece that is tried so is its own.
 _AS_IT_IS = (CustomOpStrategy.NONE, CustomOpStrategy.ONLY_IF_FAILING)
+
+_KINDS = 8  # of calls that need graphs of their own, so many are tried
 
 Verdicts = dict[int, StatusExport]
 """By the ``id`` of a piece, which its tree keeps alive."""
@@ -97,6 +101,21 @@ def _is_settled(status: StatusExport) -> bool:
     return status.is_ok() and not status.unchecked
 
 
+def _by_reason(status: StatusExport, found: Sequence[tuple[Piece, StatusExport]]) -> StatusExport:
+    """Without replacing anything: a piece that says what one below says fails by that one."""
+    same = [
+        part.path
+        for part, other in found
+        if (status.line and status.line == other.line)
+        or (status.step, status.reason) == (other.step, other.reason)
+        or (status.line is None and _of_one_kind(status, other))
+    ]
+    if not same:
+        return status
+    return replace(status, blame=tuple(same), reason=f"because of {', '.join(same)}",
+                   line=None, advice="")  # fmt: skip
+
+
 @dataclass
 class Search:
     """One walk over the pieces.
@@ -108,6 +127,7 @@ class Search:
         below: go on below a piece that works.
         limits: try each in a process of its own.
         verdicts: what was found so far.
+        parts: of a piece that fails in some of its calls, the piece with these calls alone.
     """
 
     options: Options
@@ -116,15 +136,20 @@ class Search:
     below: bool = True
     limits: Limits | None = None
     verdicts: Verdicts = field(default_factory=dict)
+    parts: dict[int, Piece] = field(default_factory=dict)
     _stand_ins: dict[int, StandIn] = field(default_factory=dict)
+    _hasty: set[int] = field(default_factory=set)  # pieces tried by one way of exporting only
 
     def visit(self, piece: Piece) -> StatusExport:
         """Try a piece, and those below it as far as the strategy wants it."""
         strategy = strategy_of(self.strategy, piece)
         inside = _always_below(self.strategy, piece)
         in_steps = not inside and self._in_steps(piece, strategy)
-        status = try_piece(piece, self.options, once=True) if in_steps else None
-        status = status or self._first(piece, strategy)
+        if in_steps:
+            self._hasty.add(id(piece))
+        once = try_piece(piece, self.options, once=True) if in_steps else None
+        status = self._in_all_calls(piece, once or self._first(piece, strategy))
+        in_steps = in_steps and status is once
         _log.info("%s: %s", piece.path or piece.name, status.pretty_text())
         self.verdicts[id(piece)] = status
         looked_into = bool(inside) or (self.below and strategy is not CustomOpStrategy.NONE)
@@ -233,11 +258,32 @@ class Search:
         return self._like_parent(piece) or self._try(piece)
 
     def _like_parent(self, piece: Piece) -> StatusExport | None:
-        """The verdict of a piece that is seen at once to fail as its parent did."""
+        """The verdict of a piece that is seen at once to fail as its parent did, in every way."""
         around = self.verdicts.get(id(piece.parent))
-        if around is None or self.limits is not None:
+        if around is None or self.limits is not None or id(piece.parent) in self._hasty:
             return None
         return fails_alike(piece, around, self.options)
+
+    def _in_all_calls(self, piece: Piece, status: StatusExport) -> StatusExport:
+        """What comes of those calls with which a piece fails where its parent was seen to.
+
+        That is in code of the piece, which its largest group of calls does not reach.
+        """
+        around = self.verdicts.get(id(piece.parent))
+        if not status.is_ok() or around is None or id(piece.model) not in around.inside:
+            return status
+        for variant in variants(piece)[1:_KINDS]:
+            part = copy(piece)
+            part.calls = [*variant.calls]
+            found = self._try(part)
+            if found.failed and found.line == around.line:
+                self.parts[id(piece)] = part
+                note = (
+                    f"only {len(part.calls)} of its {len(piece.calls)} calls were tried: those "
+                    "with constants or kinds of arguments that make it fail"
+                )
+                return replace(found, notes=(*found.notes, note))
+        return status
 
     def _try(self, piece: Piece, *, compare: bool = True) -> StatusExport:
         if self.limits is None or not piece.calls:
@@ -284,16 +330,18 @@ class Search:
         parts = self._at_fault(piece)
         if not parts:
             return status
+        found = [(part, self.verdicts[id(part)]) for part in parts]
         if strategy is CustomOpStrategy.NONE:
-            return self._by_reason(status, parts)
+            return _by_reason(status, found)
         always = _always_below(self.strategy, piece)
         again = self._with(piece, [*always, *parts], StatusExportCode.CHILDC)
         paths = tuple(part.path for part in parts)
         if again.is_ok():
             return replace(again, blame=paths)
-        if again.step == "REPLACE":
-            found = self._by_reason(status, parts)
-            return replace(found, notes=(*found.notes, again.reason))
+        # A caller that passes other things while it is traced is not at fault for that.
+        if again.step == "REPLACE" or UNRECORDED in again.reason:
+            told = _by_reason(status, found)
+            return replace(told, notes=(*told.notes, again.reason))
         # It may be that one way of exporting takes a part, and another the operators.
         called = _called(piece)
         if set(called) <= set(parts):
@@ -304,18 +352,3 @@ class Search:
             return replace(alone, blame=paths, notes=(*alone.notes, note))
         # With them out of the way it still fails: by its own code, if that was seen.
         return status if status.blame else again
-
-    def _by_reason(self, status: StatusExport, parts: Sequence[Piece]) -> StatusExport:
-        """Without replacing anything: a piece that says what one below says fails by that one."""
-        found = [(part, self.verdicts[id(part)]) for part in parts]
-        same = [
-            part.path
-            for part, other in found
-            if (status.line and status.line == other.line)
-            or (status.step, status.reason) == (other.step, other.reason)
-            or (status.line is None and _of_one_kind(status, other))
-        ]
-        if not same:
-            return status
-        return replace(status, blame=tuple(same), reason=f"because of {', '.join(same)}",
-                       line=None, advice="")  # fmt: skip

@@ -72,7 +72,7 @@ def try_piece(
         )
     variant, found = tried(piece, options)
     notes = _left_out(piece, variant)
-    given = _guarded("EXPORT", lambda: inputs_of(piece, found.seen), options)
+    given = _guarded("EXPORT", lambda: inputs_of(piece, found.seen, options.exporter), options)
     if isinstance(given, StatusExport):
         return replace(given, notes=notes)
     module, seen, taken = given
@@ -103,15 +103,19 @@ def try_piece(
 Taken = Callable[[Call], Call]
 
 
-def inputs_of(piece: Piece, seen: Observation) -> tuple[torch.nn.Module, Observation, Taken]:
+def inputs_of(
+    piece: Piece, seen: Observation, exporter: str = "fx"
+) -> tuple[torch.nn.Module, Observation, Taken]:
     """What is exported of a piece, the calls of it, and how any call becomes one of those.
 
-    Arguments that torch.export takes no inputs of are a part of the module.
+    Arguments that torch.export takes no inputs of are a part of the module. What torch.onnx does
+    not write of outputs is no fault of a piece whose caller takes it.
     """
     args, kwargs = seen.normalized(seen.best)
     held = {} if args else unexportable(kwargs)
+    flat = exporter == "onnx_dynamo" and piece.parent is not None
     if not held:
-        return as_module(piece), seen, lambda call: call
+        return as_module(piece, flat=flat), seen, lambda call: call
 
     def taken(call: Call) -> Call:
         _, named = seen.normalized(call)
@@ -119,7 +123,7 @@ def inputs_of(piece: Piece, seen: Observation) -> tuple[torch.nn.Module, Observa
 
     calls = [taken(call) for call in seen.calls]
     less = Observation(without(piece.signature, held), piece.title, calls)
-    return as_module(piece, held), less, taken
+    return as_module(piece, held, flat=flat), less, taken
 
 
 def _taking(made: Attempted, taken: Taken) -> Attempted:
@@ -268,7 +272,7 @@ def _compared(
         got, refused = _run(made, call, options)
         if isinstance(got, StatusExport):
             return _failed(got, status, number)
-        expected = tensors_of(call.outputs) if made.flat else call.outputs
+        expected = tensors_of(call.outputs, len(got)) if made.flat else call.outputs
         diff = difference(piece, expected, got, options)
         if refused is not None and diff is not None:  # the guard was right
             return _failed(refused, status, number)
@@ -304,7 +308,7 @@ def _differs(
         status=StatusExportCode.FAIL_DISC,
         step="DISC",
         reason=string_diff(largest),
-        advice=_one_line(_WRONG),
+        advice=advice_for("call model.eval()") if _trains(piece, made) else _one_line(_WRONG),
         call=number,
     )
     if _asked(lambda: repeats(piece, call, options), options, instead=True):
@@ -330,6 +334,12 @@ def _differs(
                 notes = (*status.notes, _one_line(_RANDOM))
                 return replace(status, notes=notes, unchecked=not alike)
     return replace(found, line=_line_at_fault(made, call, options))
+
+
+def _trains(piece: Piece, made: Attempted) -> bool:
+    """Whether torch.onnx exported what computes otherwise in training than it writes."""
+    kinds = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
+    return made.flat and any(m.training and isinstance(m, kinds) for m in piece.model.modules())
 
 
 def _all_random(

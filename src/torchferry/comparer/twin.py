@@ -1,0 +1,189 @@
+"""The values inside one part of a graph as they should be: from a twin that is known to be right.
+
+What a node's interior values should hold no program tells. The same part of the graph that is
+compared with does, or what the exporter that wrote the file makes of the program today: run on the
+reference's values, and believed only where the result is right.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from difflib import SequenceMatcher
+from io import StringIO
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.comparer.align import align_program
+from torchferry.comparer.comparison import difference_of
+from torchferry.comparer.judge import Allows
+from torchferry.comparer.segment import Segment, segment_of
+from torchferry.comparer.setting import Setting
+from torchferry.converter import convert
+from torchferry.errors import ConversionError, UsageError
+
+__all__ = ["twin_values"]
+
+_OURS = "torchferry"  # producer of a file
+_TORCH_ONNX = "pkg.torch.onnx.fx_node"
+_LEFT_OVER = 2  # nodes that only one of two twins has, as a Cast and another back
+
+Values = dict[str, torch.Tensor]
+Pairs = dict[ir.Value, ir.Value]
+
+
+def twin_values(
+    segment: Segment, setting: Setting, expected: torch.Tensor, allows: Allows
+) -> Values:
+    """What interior values of a segment should be, by name; none where no twin is right.
+
+    Args:
+        segment: nodes that make a wrong value.
+        setting: what is compared.
+        expected: what is to come out.
+        allows: whether a value passes.
+    """
+    origins = setting.reference.origins
+    key = origins[str(segment.output.name)].key
+    made = _other(setting, key)
+    if made is None:
+        return {}
+    model, keys = made
+    name = next((name for name, other in keys.items() if other == key), None)
+    if name is None:
+        return {}
+    known = {origin.key for origin in origins.values()} - {key}
+    twin = segment_of(model, name, {n: k for n, k in keys.items() if k in known})
+    feeds = twin.feeds(setting, dict(setting.reference.values(set(twin.keys.values()))))
+    found = twin.run(feeds)[0]
+    if not allows(expected, difference_of(expected, found.get(name))):
+        return {}
+    pairs = _pairs(segment, twin, by_name=_says_names(setting.onnx, model))
+    return {
+        str(here.name): _as_declared(here, value)
+        for here, there in pairs.items()
+        if (value := {**feeds, **found}.get(str(there.name))) is not None
+    }
+
+
+def _as_declared(value: ir.Value, tensor: torch.Tensor) -> torch.Tensor:
+    """A floating-point tensor in the precision that a graph computes it in."""
+    kinds = {ir.DataType.FLOAT16: torch.float16, ir.DataType.BFLOAT16: torch.bfloat16}
+    kind = None if value.dtype is None else kinds.get(value.dtype)
+    return tensor if kind is None or not tensor.is_floating_point() else tensor.to(kind)
+
+
+def _other(setting: Setting, key: str) -> tuple[ir.Model, dict[str, str]] | None:
+    """A model that should hold the same, and the reference's name of each of its values."""
+    reference = setting.reference
+    if reference.model is not None:
+        names = [*(str(v.name) for v in reference.model.graph.inputs), key]
+        names += [origin.key for origin in reference.origins.values()]
+        made = {str(v.name) for node in reference.model.graph for v in node.outputs}
+        return reference.model, {name: name for name in names if name in made}
+    if reference.program is None or reference.plain is None:
+        return None
+    try:
+        fresh = _exported_anew(reference.program, setting.onnx)
+    except (ConversionError, UsageError):
+        return None
+    keys = {n: origin.key for n, origin in align_program(reference.plain, fresh.graph).items()}
+    return fresh, keys
+
+
+def _exported_anew(program: ExportedProgram, model: ir.Model) -> ir.Model:
+    """What the exporter that wrote a model makes of the program.
+
+    Raises:
+        ConversionError: it cannot.
+    """
+    opset = model.opset_imports.get("")
+    if not _by_torch_onnx(model):
+        return convert(program, opset=opset)
+    # What it optimizes has its constants as initializers.
+    optimize = not any(node.op_type == "Constant" for node in model.graph)
+    with _quiet(), torch.no_grad():
+        try:
+            again = torch.onnx.export(
+                program, dynamo=True, opset_version=opset, optimize=optimize, verbose=False
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            raise ConversionError(f"torch.onnx.export failed: {error}") from error
+    if again is None:
+        raise ConversionError("torch.onnx returned no model")
+    return again.model
+
+
+def _by_torch_onnx(model: ir.Model) -> bool:
+    return model.producer_name != _OURS and any(
+        _TORCH_ONNX in node.metadata_props for node in model.graph
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what torch.onnx says of itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _says_names(one: ir.Model, other: ir.Model) -> bool:
+    """Whether interior values of one name are the same: torchferry calls them after FX nodes."""
+    return one.producer_name == _OURS == other.producer_name
+
+
+def _pairs(segment: Segment, twin: Segment, *, by_name: bool) -> Pairs:
+    """The values of a segment, and those of its twin that they stand for.
+
+    Where names say nothing, nodes are paired in order by their operators. What reads a node that
+    the twin has not, reads there what that node should have left as it was.
+    """
+    ends = {segment.output: twin.output}
+    if by_name:
+        made = {v.name: v for node in twin.nodes for v in node.outputs}
+        values = [v for node in segment.nodes for v in node.outputs]
+        return {value: made[value.name] for value in values if value.name in made} | ends
+    nodes = _paired(segment.nodes, twin.nodes)
+    pairs = {
+        here: there
+        for one, two in nodes.items()
+        for here, there in zip(one.outputs, two.outputs, strict=False)
+    }
+    paired = set(pairs.values())
+    added: Pairs = {}
+    rewired: set[ir.Node] = set()
+    for one, two in nodes.items():
+        for here, there in zip(one.inputs, two.inputs, strict=False):
+            inside = here is not None and here.producer() in segment.nodes
+            if here in pairs or not inside:
+                wanted = pairs.get(here) if here is not None else None
+                if (inside or there in paired) and wanted is not there:
+                    rewired.add(one)
+            elif here is not None and there is not None:
+                added[here] = there
+    # A fault may be one node that reads something else; where more do, this is another graph.
+    return added | pairs | ends if len(rewired) <= 1 else {}
+
+
+def _paired(here: Sequence[ir.Node], there: Sequence[ir.Node]) -> Mapping[ir.Node, ir.Node]:
+    """Nodes in order, those of one operator; as many others between two such are pairs too.
+
+    None where more are left over than a fault may add or take away.
+    """
+    kinds, others = ([f"{n.domain}::{n.op_type}" for n in nodes] for nodes in (here, there))
+    found: dict[ir.Node, ir.Node] = {}
+    matcher = SequenceMatcher(None, kinds, others, autojunk=False)
+    for _, a, b, c, d in matcher.get_opcodes():
+        if b - a == d - c:
+            found |= dict(zip(here[a:b], there[c:d], strict=True))
+    return found if max(len(here), len(there)) - len(found) <= _LEFT_OVER else {}
