@@ -1,3 +1,4 @@
+import onnx
 import onnx_ir as ir
 import pytest
 from rewriting import parse, same_numbers
@@ -36,6 +37,39 @@ def test_other_nodes_stay(body):
 def test_random_numbers_stay_two():
     model = parse(G + "{ s = RandomNormalLike(x) t = RandomNormalLike(x) y = Add(s, t) }")
     assert merge_equal(model) == 0
+
+
+NOISE = """
+<domain: "own", opset_import: ["" : 20]> Noise (a) => (b) { r = RandomNormalLike(a) b = Add(a, r) }
+<domain: "own", opset_import: ["own" : 1]> Twice (a) => (c) { b = own.Noise(a) c = own.Noise(b) }
+<domain: "own", opset_import: ["" : 20]> Plain (a) => (b) { b = Neg(a) }
+"""
+
+
+@pytest.mark.parametrize(("called", "merges"), [("Noise", 0), ("Twice", 0), ("Plain", 1)])
+def test_calls_of_functions_that_draw_stay_two(called, merges):
+    head = '<ir_version: 10, opset_import: ["" : 20, "own" : 1]>\n'
+    body = f"{{ s = own.{called}(x) t = own.{called}(x) y = Sub(s, t) }}"
+    model = ir.from_proto(onnx.parser.parse_model(head + G + body + NOISE))
+    assert merge_equal(model) == merges
+
+
+def test_attributes_of_strings():
+    words = ir.tensor([b"a", b"b"], dtype=ir.DataType.STRING)
+    made = [
+        ir.node("LabelEncoder", [ir.val("x", ir.DataType.STRING, ["n"])],
+                {"keys_tensor": words, "values_tensor": ir.tensor([number, 2])},
+                domain="ai.onnx.ml")
+        for number in (1, 3)
+    ]  # fmt: skip
+    x = made[0].inputs[0]
+    twin = ir.node("LabelEncoder", [x], {"keys_tensor": words, "values_tensor": ir.tensor([1, 2])},
+                   domain="ai.onnx.ml")  # fmt: skip
+    made[1].replace_input_with(0, x)
+    total = ir.node("Sum", [node.outputs[0] for node in (*made, twin)])
+    graph = ir.Graph([x], total.outputs, nodes=[*made, twin, total], opset_imports={"": 20})
+    assert merge_equal(ir.Model(graph, ir_version=10)) == 1
+    assert list(total.inputs) == [made[0].outputs[0], made[1].outputs[0], made[0].outputs[0]]
 
 
 def test_an_output_keeps_its_node():

@@ -1,7 +1,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from rewriting import changes, keeps, parse
+from rewriting import changes, keeps, parse, same_numbers
 
 from torchferry.optimizer.driver import apply_rules, remove_dead
 from torchferry.optimizer.folding import ConstantSize, Fold
@@ -43,6 +43,31 @@ def test_only_the_operators_that_are_asked_for():
 )  # fmt: skip
 def test_declines(body, reason):
     keeps(Fold(), G + "{" + TWO + body + "}", reason)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_what_meant_something_else_is_not_computed_by_what_it_means_now(op, opset):
+    """Up to opset 12 these flatten."""
+    values = "<float[2,2,2] c = {1,2,3,4,5,6,7,9}>"
+    text = f"g (float[a,2] x) => (float[2,a,2] y) {values} {{ s = {op}(c) y = Mul(x, s) }}"
+    before, after = parse(text, opset), parse(text, opset)
+    assert apply_rules(after, [Fold()], Tally()) == (opset >= 13)
+    same_numbers(before, after, ({"a": 2}, {"a": 1}))
+
+
+@pytest.mark.parametrize("node", ["LRN<size=3>(c)", "LpNormalization<p=1>(c)"])
+def test_what_the_reference_computes_otherwise_stays(node):
+    values = "<float[1,4,1,1] c = {1,2,3,4}>"
+    text = f"g (float[a,1,1,1] x) => (float[a,4,1,1] y) {values} {{ s = {node} y = Mul(x, s) }}"
+    keeps(Fold(), text, "stays")
+
+
+def test_large_vectors_of_one_number_are_not_made():
+    text = """g (int64[a] i) => (int64[a] y) {
+        n = Constant<value_ints=[200000]>() z = ConstantOfShape<value=int64[1] {3}>(n)
+        y = Gather(z, i) }"""
+    keeps((Fold(), ConstantSize()), text)
 
 
 def weights(tensor, node):

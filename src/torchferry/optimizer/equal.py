@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any
 
 import onnx_ir as ir
@@ -26,6 +26,8 @@ RANDOM = frozenset(
     }
 )
 """Operators that make something else each time, even of equal inputs."""
+Operators = Collection[ir.OperatorIdentifier]
+
 _SMALL = 256  # bytes of a constant that is compared by content
 
 
@@ -44,16 +46,34 @@ def merge_equal(model: ir.Model) -> int:
         How many nodes lost their readers.
     """
     graphs: list[Iterable[ir.Node]] = [model.graph, *model.functions.values()]
-    return sum(_merge(graph, {}) for graph in graphs)
+    random = _random_functions(model)
+    return sum(_merge(graph, {}, random) for graph in graphs)
 
 
-def _merge(nodes: Iterable[ir.Node], seen: dict[Hashable, ir.Node]) -> int:
+def _random_functions(model: ir.Model) -> Operators:
+    """The functions of a model that make something else each time, themselves or by others."""
+    found: set[ir.OperatorIdentifier] = set()
+    while True:
+        more = {
+            name
+            for name, function in model.functions.items()
+            if name not in found
+            and any(
+                n.op_type in RANDOM or n.op_identifier() in found for n in function.all_nodes()
+            )
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _merge(nodes: Iterable[ir.Node], seen: dict[Hashable, ir.Node], random: Operators) -> int:
     merged = 0
     for node in nodes:
         inner = list(subgraphs(node))
         for body in inner:
-            merged += _merge(body, dict(seen))
-        if inner or not any(value.uses() for value in node.outputs):
+            merged += _merge(body, dict(seen), random)
+        if inner or node.op_identifier() in random or not any(v.uses() for v in node.outputs):
             continue
         for key in _keys(node):
             first = seen.setdefault(key, node)
@@ -112,5 +132,7 @@ def _attribute(attribute: ir.Attr) -> Hashable:
         return ("of the function", attribute.ref_attr_name)
     value = attribute.value
     if attribute.type == ir.AttributeType.TENSOR:
-        return (value.dtype, tuple(value.shape.numpy()), value.tobytes())
+        strings = value.dtype == ir.DataType.STRING
+        content = tuple(value.numpy().ravel().tolist()) if strings else value.tobytes()
+        return (value.dtype, tuple(value.shape.numpy()), content)
     return tuple(value) if isinstance(value, (list, tuple)) else str(value)

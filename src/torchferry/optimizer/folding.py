@@ -37,6 +37,8 @@ _NEVER = RANDOM | {
     "DequantizeLinear",
     "DynamicQuantizeLinear",
     "Identity",
+    "LRN",
+    "LpNormalization",
     "MaxUnpool",
     "Optional",
     "QuantizeLinear",
@@ -45,6 +47,8 @@ _NEVER = RANDOM | {
     "SequenceEmpty",
     "SplitToSequence",
 }
+_SINCE = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "BatchNormalization": 15, "RoiAlign": 16}
+"""From which opset on the reference computes what an operator means."""
 _GROWING = frozenset({"ConstantOfShape", "EyeLike", "Expand", "OneHot", "Pad", "Range", "Tile"})
 # What onnx's evaluator raises, from numpy or its own checks, where it cannot compute a node.
 _FAILURES = (
@@ -125,6 +129,7 @@ def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
         tensor = tensor_of(node.inputs[0])
         content = _VIEWS[node.op_type](tensor.numpy(), node)
         return [ir.Tensor(content, dtype=tensor.dtype)]
+    require(opset >= _SINCE.get(node.op_type, 1), f"{node.op_type} meant something else")
     graph = onnx.helper.make_graph(
         [ir.to_proto(node)],
         "fold",

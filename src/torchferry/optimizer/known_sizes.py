@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from torchferry.dims import Dim, Size, names_in
 from torchferry.optimizer import facts
-from torchferry.optimizer.inference import told_of
+from torchferry.optimizer.inference import infer_node, told_of
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Declined
 from torchferry.optimizer.sizes import INFERRED, contents, forget, not_negative
@@ -44,9 +44,12 @@ def name_sizes(model: ir.Model) -> int:
 
 
 def _name(node: ir.Node, opsets: Mapping[str, int]) -> int:
+    bare = sum(value.shape is None for value in node.outputs)
+    if bare:
+        infer_node(node, opsets)
+    told = bare - sum(value.shape is None for value in node.outputs)
     if not any(map(_is_open, node.outputs)):
-        return 0
-    told = 0
+        return told
     if node.op_type in _OPERATORS and _is_open(node.outputs[0]):
         with suppress(Declined):
             told += _tell(node.outputs[0], _OPERATORS[node.op_type](node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -160,14 +161,14 @@ def _never_below(atom: Atom) -> bool:
     return all(map(not_negative, sizes))  # of a name there are none
 
 
-def _both(operation: Callable[[Size, Size], Size]) -> Callable[[ir.Node], Sizes]:
+def _each(operation: Callable[[Size, Size], Size]) -> Callable[[ir.Node], Sizes]:
     def find(node: ir.Node) -> Sizes:
-        left, right = _needed(node, 0), _needed(node, 1)
-        length = max(len(left), len(right)) if left and right else 0
-        if len(left) not in (1, length) or len(right) not in (1, length):
+        sides = [_needed(node, index) for index in range(len(node.inputs))]
+        length = max(map(len, sides)) if all(sides) else 0
+        if any(len(side) not in (1, length) for side in sides):
             raise Declined("lengths differ")
-        left, right = (side * length if len(side) == 1 else side for side in (left, right))
-        return tuple(operation(a, b) for a, b in zip(left, right, strict=True))
+        columns = zip(*(side * length if len(side) == 1 else side for side in sides), strict=True)
+        return tuple(reduce(operation, column) for column in columns)
 
     return find
 
@@ -198,9 +199,10 @@ def _equal(a: Size, b: Size) -> bool:
 def _fill(node: ir.Node) -> Sizes:
     sizes = _needed(node, 0)
     value = facts.attribute(node, "value")
-    if len(sizes) > 1 or value is None or not all(isinstance(size, int) for size in sizes):
+    count = math.prod(sizes)
+    if len(sizes) > 1 or value is None or not isinstance(count, int) or count > _MOST:
         raise Declined("it makes no known vector")
-    return (int(value.numpy().item()),) * (int(str(sizes[0])) if sizes else 1)
+    return (int(value.numpy().item()),) * count
 
 
 _OPERATORS: dict[str, Callable[[ir.Node], Sizes]] = {
@@ -217,13 +219,13 @@ _OPERATORS: dict[str, Callable[[ir.Node], Sizes]] = {
     "Reshape": _same,
     "ReduceProd": _reduce_prod,
     "ConstantOfShape": _fill,
-    "Add": _both(lambda a, b: a + b),
-    "Sub": _both(lambda a, b: a - b),
-    "Mul": _both(lambda a, b: a * b),
-    "Div": _both(_divide),
-    "Mod": _both(_remain),
-    "Max": _both(maximum),
-    "Min": _both(minimum),
+    "Add": _each(lambda a, b: a + b),
+    "Sub": _each(lambda a, b: a - b),
+    "Mul": _each(lambda a, b: a * b),
+    "Div": _each(_divide),
+    "Mod": _each(_remain),
+    "Max": _each(maximum),
+    "Min": _each(minimum),
     "Where": _where,
 }
 """How operators make sizes of sizes."""

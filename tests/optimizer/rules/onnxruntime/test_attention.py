@@ -134,6 +134,12 @@ def test_what_would_be_something_else_stays(body, mask, reason):
     keeps(RULES, text, reason, opset=23)
 
 
+def test_a_scale_of_more_axes_stays():
+    wide = "wide = Constant<value=float[1,1,1,1,1] {0.5}>() "
+    text = graph(wide + PRODUCT + "w = Mul(x, wide) " + END)
+    keeps(RULES, text.replace("float[a,4,b,8] y", "float[1,a,4,b,8] y"), opset=23)
+
+
 def test_weights_that_are_asked_for_stay():
     text = graph(PRODUCT + "w = Add(x, m) " + END, "float[b,t]")
     text = text.replace("float[a,4,b,8] y)", "float[a,4,b,8] y, float[a,4,b,t] p)")

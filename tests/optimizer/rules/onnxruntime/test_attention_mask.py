@@ -131,10 +131,34 @@ def test_what_asks_whether_a_row_is_seen():
     for other in (
         asked.replace("s, zero", "s, one"),
         asked.replace("ReduceSum(c, axes)", "Neg(c)"),
+        asked.replace("ReduceSum(", "ReduceSum<keepdims=0>("),
+        asked.replace(
+            "y = Greater(s, zero)", "g = Greater(s, zero) h = Cast<to=1>(g) y = Greater(h, zero)"
+        ),
     ):
         found = value(other)
         inputs = found.producer().graph.inputs
         assert not sees(found, next(v for v in inputs if v.name == "m"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ("s = ReduceMax(z, axes) y = Greater(s, inf)", True),
+        (
+            "g = Greater(z, inf) c = Cast<to=1>(g) s = ReduceSum(c, axes) y = Greater(s, zero)",
+            True,
+        ),
+        ("s = ReduceMax(z, axes) y = Greater(s, zero)", False),
+        ("s = ReduceSum(z, axes) y = Greater(s, inf)", False),
+        ("s = ReduceSum(z, axes) y = Greater(s, zero)", False),
+        ("c = Cast<to=1>(z) s = ReduceSum(c, axes) y = Greater(s, zero)", False),
+    ],
+)
+def test_what_asks_whether_an_added_mask_hides_a_row(asked, wanted):
+    found = value(asked)
+    mask = next(v for v in found.producer().graph.inputs if v.name == "z")
+    assert sees(found, mask) is wanted
 
 
 def test_numbers_and_makers():

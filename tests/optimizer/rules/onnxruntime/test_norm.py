@@ -91,6 +91,7 @@ def test_weight_that_gets_one_added():
         (rms(mean=MEAN.replace("last", "two_axes")).replace(
             "two =", "two_axes = Constant<value_ints=[1,2]>() two ="), "not of the last axis"),
         (rms().replace("value_float=0.01", "value_float=-0.01"), "epsilon"),
+        (rms().replace("value_float=0.01", "value=float[1,1,1,1] {0.01}"), None),
         (rms(head="g (float[a,b,6] x, float[1] w) => (float[a,b,6] y) "), "long as the last"),
         (rms(head="g (float[a,b,6] x, float[b,6] w) => (float[a,b,6] y) "), "no vector"),
         (rms(head="g (float[a,b,6] x, float[6] w) => (float[a,b,6] y, float[a,b,6] n) "),

@@ -43,6 +43,11 @@ def test_half_rotation(cut, opset, domain, batch):
     assert found.inputs[0].name == "x"
 
 
+def test_a_model_of_an_opset_without_shapes_of_some_axes_stays():
+    model = parse(graph(SLICES + TURN), 14)
+    assert apply_rules(model, RULES, Tally()) == 0
+
+
 def test_order_of_terms_and_factors():
     other = TURN.replace("Mul(x, cos)", "Mul(cos, x)").replace("Add(p, q)", "Add(q, p)")
     turned(graph(SPLIT + other), 23)

@@ -34,3 +34,12 @@ def test_parts_that_are_picked():
 )  # fmt: skip
 def test_other_sequences_stay(body, reason):
     keeps(RULES, HEAD + "{" + NUMBERS + body + "}", reason)
+
+
+def test_a_part_that_a_branch_reads_stays():
+    branches = """z = If (c) <
+        then_branch = t () => (float[a,2] p) { p = SequenceAt(s, first) },
+        else_branch = e () => (float[a,2] r) { r = Constant<value_float=0.0>() } >
+    k = SequenceAt(s, second) y = Concat<axis=1>(z, k) }"""
+    text = HEAD.replace("x)", "x, bool c)", 1) + "{" + NUMBERS + SPLIT + branches
+    keeps(RULES, text, "read in a subgraph")

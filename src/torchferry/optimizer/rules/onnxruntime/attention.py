@@ -225,7 +225,7 @@ class Attention(Rule):
 
     The scale may stand anywhere, and repeated heads are not repeated any longer. The mask becomes
     what is added: 0, or what hid a score. Rows that are masked as a whole keep what is made of
-    them. The kernel refuses an empty batch.
+    them. The kernel refuses what is empty: no batch, no queries, no keys.
     """
 
     since = 23

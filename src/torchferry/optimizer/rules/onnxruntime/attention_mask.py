@@ -131,21 +131,37 @@ def _kept(value: ir.Value | None) -> ir.Value | None:
 
 
 def sees(condition: ir.Value | None, mask: ir.Value) -> bool:
-    """Whether a condition asks if anything in the last axis of a mask is not hidden."""
-    node = made_by(condition, "Greater", "Cast", "ReduceSum", "ReduceMax")
-    reduced = False
-    while node is not None:
-        value = node.inputs[0]
-        if node.op_type == "Greater" and not is_number(node.inputs[1]):
-            return False
-        if node.op_type == "Greater" and number(node.inputs[1]) not in (0, -np.inf):
-            return False
-        if node.op_type.startswith("Reduce"):
-            reduced = len(node.inputs) > 1 and ints(node.inputs[1]) in ([-1], [3])
-        if value is mask:
-            return reduced
+    """Whether a condition asks if anything in the last axis of a mask is not hidden.
+
+    Args:
+        condition: keeps the last axis.
+        mask: true where a score counts, or added to it, -inf where not.
+    """
+    chain: list[str] = []
+    value = condition
+    while value is not mask:
         node = made_by(value, "Greater", "Cast", "ReduceSum", "ReduceMax")
-    return False
+        if node is None or len(chain) == _STEPS:
+            return False
+        chain.append(_asked(node))
+        value = node.inputs[0]
+    return tuple(chain) in (_OF_BOOL if mask.dtype == ir.DataType.BOOL else _OF_ADDED)
+
+
+def _asked(node: ir.Node) -> str:
+    if node.op_type == "Greater":
+        return f"> {number(node.inputs[1])}" if is_number(node.inputs[1]) else ""
+    if node.op_type.startswith("Reduce"):
+        last = len(node.inputs) > 1 and ints(node.inputs[1]) in ([-1], [3])
+        return node.op_type if last and attribute(node, "keepdims", 1) else ""
+    return node.op_type
+
+
+_STEPS = 4
+_COUNTS = [("> 0.0", reduce, "Cast") for reduce in ("ReduceSum", "ReduceMax")]
+_OF_BOOL = {*_COUNTS, *(("> 0", *rest) for _, *rest in _COUNTS)}
+_OF_ADDED = {("> -inf", "ReduceMax"), *((*chain, "> -inf") for chain in _OF_BOOL)}
+"""What makes the condition of the mask, the last first."""
 
 
 def hides(content: np.ndarray[Any, Any]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from torchferry.optimizer.facts import attribute, number, shape
+from torchferry.optimizer.facts import attribute, number, rank, shape
 from torchferry.optimizer.rule import Declined, require
 from torchferry.optimizer.rules.onnxruntime.attention_mask import is_number, made_by
 
@@ -15,6 +15,7 @@ __all__ = ["HEADS_FIRST", "Scores", "is_product", "once", "read_scores", "ungrou
 HEADS_FIRST = [0, 1, 2, 3]
 """The order of the axes of a key: batch, heads, length, width."""
 
+_AXES = 4
 _HIDDEN = -1e30
 """A score that is replaced by less than this has no weight."""
 
@@ -50,7 +51,9 @@ def _scaled(value: ir.Value | None) -> tuple[ir.Value, float]:
         left, right = node.inputs
         if node.op_type == "Mul" and is_number(left):
             left, right = right, left
-        if not is_number(right) or left is None or not (by := float(number(right))):
+        if not is_number(right) or rank(right) > _AXES or left is None:
+            break
+        if not (by := float(number(right))):
             break
         factor = factor * by if node.op_type == "Mul" else factor / by
         value = left

@@ -35,7 +35,7 @@ def _divided(p: Ops, x: Any, mean: Any) -> Any:
 
 
 def _number(content: np.ndarray[Any, Any]) -> bool:
-    return content.size == 1
+    return content.size == 1 and content.ndim <= 1  # more axes would be the result's too
 
 
 def _check_mean(node: ir.Node) -> None:

@@ -102,6 +102,8 @@ class Rotary(Rule):
     by position: every position is made the number of its own row.
     """
 
+    since = 15  # Shape of some axes only
+
     def pattern(self, p: Ops, x: Var, cos: Var, sin: Var) -> Any:
         return p.Add(p.Mul(x, cos), p.Mul(_halves(p, x), sin))
 

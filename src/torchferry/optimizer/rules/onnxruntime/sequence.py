@@ -29,6 +29,7 @@ class SplitSequence(Rule):
         require(all(size >= 0 for size in ints(sizes)), "a size is negative")
         for node in split.outputs[0].consumers():
             require(node.op_type == "SequenceAt", "the sequence is read otherwise")
+            require(node.graph is split.graph, "a part is read in a subgraph")
             require(-len(ints(sizes)) <= number(node.inputs[1]) < len(ints(sizes)), "no such part")
 
     def rewrite(self, b: Block, x: ir.Value, sizes: ir.Value, split: ir.Node) -> Any:
