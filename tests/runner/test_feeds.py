@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torchferry.errors import UsageError
-from torchferry.runner.feeds import Feeder, make_feeds
+from torchferry.runner.feeds import Feeder
 from torchferry.values import make_dynamic_cache
 from torchferry.values.flatten import flatten
 from torchferry.values.signature import Signature, Slot
@@ -45,7 +45,7 @@ def infos():
 @pytest.mark.parametrize("positional", [True, False])
 def test_finds_every_input(signature, infos, name, positional):
     args, kwargs = ((IDS,), {}) if positional else ((), {"input_ids": IDS})
-    feeds = make_feeds(signature, infos, args, {**kwargs, name: cache()})
+    feeds = Feeder(signature, infos)(args, {**kwargs, name: cache()})
     assert list(feeds) == [slot.name for slot in signature.inputs]
     assert torch.equal(feeds["input_ids"], IDS)
     assert torch.equal(feeds["past_key_values.0.key"], torch.ones(2, 1, 5, 4))
@@ -54,15 +54,15 @@ def test_finds_every_input(signature, infos, name, positional):
 
 @pytest.mark.parametrize("kwargs", [{}, {"past_key_values": make_dynamic_cache([])}])
 def test_an_empty_cache_has_length_zero_and_the_batch_of_the_others(signature, infos, kwargs):
-    feeds = make_feeds(signature, infos, (IDS,), kwargs)
+    feeds = Feeder(signature, infos)((IDS,), kwargs)
     assert feeds["past_key_values.0.key"].shape == (2, 1, 0, 4)
     assert feeds["past_key_values.0.value"].dtype == torch.float32
 
 
 def test_constants_may_be_repeated_but_not_changed(signature, infos):
-    make_feeds(signature, infos, (IDS, 2, cache()), {})
+    Feeder(signature, infos)((IDS, 2, cache()), {})
     with pytest.raises(UsageError, match="exported as 2 and cannot be 3"):
-        make_feeds(signature, infos, (IDS, 3, cache()), {})
+        Feeder(signature, infos)((IDS, 3, cache()), {})
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_constants_may_be_repeated_but_not_changed(signature, infos):
 )
 def test_what_does_not_fit_is_refused_by_name(signature, infos, args, kwargs, message):
     with pytest.raises(UsageError, match=message):
-        make_feeds(signature, infos, args, kwargs)
+        Feeder(signature, infos)(args, kwargs)
 
 
 def test_what_was_exported_by_position_may_be_given_by_name(infos):
@@ -92,25 +92,25 @@ def test_what_was_exported_by_position_may_be_given_by_name(infos):
         leaves=(),
     )
     for args, kwargs in (((IDS, 2), {}), ((IDS,), {"scale": 2}), ((), {"input_ids": IDS})):
-        assert torch.equal(make_feeds(signature, infos, args, kwargs)["input_ids"], IDS)
+        assert torch.equal(Feeder(signature, infos)(args, kwargs)["input_ids"], IDS)
     with pytest.raises(UsageError, match="argument scale was exported as 2"):
-        make_feeds(signature, infos, (), {"input_ids": IDS, "scale": 3})
+        Feeder(signature, infos)((), {"input_ids": IDS, "scale": 3})
 
 
 def test_numbers_and_arrays_become_tensors_of_the_inputs_type():
     signature = Signature(("x",), (Slot("x", ("x",)),), {}, flatten(())[1], ())
     infos = {"x": (torch.float64, [])}
     with pytest.raises(UsageError, match=r"x is torch.float32, but the model takes torch.float64"):
-        make_feeds(signature, infos, (2.5,), {})
-    assert make_feeds(signature, infos, (IDS.numpy().sum() / 2,), {})["x"].item() == 7.5
+        Feeder(signature, infos)((2.5,), {})
+    assert Feeder(signature, infos)((IDS.numpy().sum() / 2,), {})["x"].item() == 7.5
     with pytest.raises(UsageError, match="shape 2x3, but the model takes a scalar"):
-        make_feeds(signature, infos, (IDS.double(),), {})
+        Feeder(signature, infos)((IDS.double(),), {})
 
 
 def test_an_empty_cache_needs_the_other_sizes_from_somewhere(signature, infos):
     infos["past_key_values.0.key"] = (torch.float32, ["other", 1, "past", 4])
     with pytest.raises(UsageError, match=r"no other input tells its other"):
-        make_feeds(signature, infos, (IDS,), {})
+        Feeder(signature, infos)((IDS,), {})
 
 
 def test_an_empty_cross_attention_is_refused(infos):
@@ -118,7 +118,7 @@ def test_an_empty_cross_attention_is_refused(infos):
     slots = (Slot("input_ids", ("input_ids",)), Slot("past_key_values.0.key", path))
     signature = Signature(("input_ids",), slots, {}, flatten(())[1], ())
     with pytest.raises(UsageError, match=r"no value for input past_key_values.0.key"):
-        make_feeds(signature, infos, (IDS,), {})
+        Feeder(signature, infos)((IDS,), {})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_calls_after_others_are_checked_as_the_first(signature, infos, args, kwa
         with pytest.raises(UsageError, match=message) as caught:
             feed(args, kwargs)
     with pytest.raises(UsageError) as first:
-        make_feeds(signature, infos, args, kwargs)
+        Feeder(signature, infos)(args, kwargs)
     assert str(caught.value) == str(first.value)
 
 
@@ -169,10 +169,10 @@ def test_complex_numbers_become_pairs_where_the_model_takes_them():
     z = torch.tensor([1 + 2j, 3j]).conj()
     signature = Signature(("z",), slots, {}, outputs, (), complex=("z",))
     for given in (z, torch.view_as_real(z.resolve_conj())):
-        got = make_feeds(signature, infos, (given,), {})["z"]
+        got = Feeder(signature, infos)((given,), {})["z"]
         assert got.tolist() == [[1, -2], [0, -3]]
     with pytest.raises(UsageError, match=r"complex64, but the model takes torch\.float32"):
-        make_feeds(Signature(("z",), slots, {}, outputs, ()), infos, (z,), {})
+        Feeder(Signature(("z",), slots, {}, outputs, ()), infos)((z,), {})
 
 
 def test_a_class_that_was_not_known_at_the_first_call(signature, infos, monkeypatch):

@@ -16,7 +16,7 @@ from torchferry.dims import evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import leaves_of, program_inputs
-from torchferry.runner.feeds import InputInfo, make_feeds
+from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.values.flatten import Path
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
@@ -40,7 +40,7 @@ def program_feeds(
         for slot, (_, node) in zip(signature.inputs, program_inputs(program), strict=True)
     }
     # A program takes complex numbers as they are.
-    feeds = make_feeds(replace(signature, complex=()), infos, args, kwargs)
+    feeds = Feeder(replace(signature, complex=()), infos)(args, kwargs)
     return [feeds[slot.name] for slot in signature.inputs]
 
 
@@ -88,7 +88,7 @@ def _found(
         return {name: kwargs[name] for name in names}
     if SIGNATURE_KEY in model.metadata_props:
         signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
-        return make_feeds(signature, dict(map(_info, inputs)), args, dict(kwargs))
+        return Feeder(signature, dict(map(_info, inputs)))(args, dict(kwargs))
     leaves = {
         _with_name(path, positional): leaf
         for path, leaf in leaves_of(args, dict(kwargs)).items()

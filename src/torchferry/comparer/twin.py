@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from torchferry.comparer.align import align_program
 from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.judge import Allows
+from torchferry.comparer.provenance import fx_said
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
@@ -29,7 +30,6 @@ from torchferry.errors import ConversionError, UsageError
 __all__ = ["twin_values"]
 
 _OURS = "torchferry"  # producer of a file
-_TORCH_ONNX = "pkg.torch.onnx.fx_node"
 _LEFT_OVER = 2  # nodes that only one of two twins has, as a Cast and another back
 
 Values = dict[str, torch.Tensor]
@@ -119,9 +119,7 @@ def _exported_anew(program: ExportedProgram, model: ir.Model) -> ir.Model:
 
 
 def _by_torch_onnx(model: ir.Model) -> bool:
-    return model.producer_name != _OURS and any(
-        _TORCH_ONNX in node.metadata_props for node in model.graph
-    )
+    return model.producer_name != _OURS and any(fx_said(node)[0] for node in model.graph)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torchferry.diagnoser.segment import Stage, cut_at, open_segment
 from torchferry.diagnoser.tree import Piece
 from torchferry.errors import UsageError
 from torchferry.graph import io
-from torchferry.runner.feeds import InputInfo, make_feeds
+from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 __all__ = ["RestSession"]
@@ -57,7 +57,8 @@ class RestSession:
         if SIGNATURE_KEY not in model.metadata_props:
             raise UsageError(f"{path} was not written by torchferry: its nesting is not known")
         self._signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
-        self._infos = {str(value.name): _info(value) for value in model.graph.inputs}
+        infos = {str(value.name): _info(value) for value in model.graph.inputs}
+        self._feeder = Feeder(self._signature, infos)
         self._initial = {
             str(value.name): _constant(value)
             for value in model.graph.initializers.values()
@@ -85,7 +86,7 @@ class RestSession:
             UsageError: the arguments do not fit.
             RunError: onnxruntime failed; names the node.
         """
-        known = {**self._initial, **make_feeds(self._signature, self._infos, args, kwargs)}
+        known = {**self._initial, **self._feeder(args, kwargs)}
         for stage, session in zip(self.stages, self._sessions, strict=True):
             if session is not None:
                 feeds = {str(value.name): known[str(value.name)] for value in stage.inputs}

@@ -17,44 +17,19 @@ from torchferry.values.signature import Constant, Signature
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Feeder", "InputInfo", "make_feeds"]
+__all__ = ["Feeder", "InputInfo"]
 
 InputInfo = tuple["torch.dtype", Sequence[int | str | None]]  # dtype and shape of a graph input
 
 _STRUCTURES = 16  # how many nestings of arguments are remembered
 
 
-def make_feeds(
-    signature: Signature,
-    infos: Mapping[str, InputInfo],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> dict[str, torch.Tensor]:
-    """Find the tensor of every graph input in the model's own arguments.
-
-    For several calls keep a `Feeder`.
-
-    Args:
-        signature: of the exported model.
-        infos: dtype and shape of each graph input; a shape holds sizes and names of dimensions.
-        args: positional arguments.
-        kwargs: named arguments.
-
-    Returns:
-        Tensors by input name, with as many dimensions as the input has.
-
-    Raises:
-        UsageError: as a `Feeder` when it is called.
-    """
-    return Feeder(signature, infos)(args, kwargs)
-
-
 class Feeder:
-    """`make_feeds` for the calls of one model; what is the same in all of them is read once.
+    """Finds the tensor of every graph input in the model's own arguments, call after call.
 
-    An argument may be given by position or by name, however it was exported;
-    ``past_key_values`` and ``cache`` are one. A cache that is empty or left out becomes keys and
-    values of length 0.
+    What is the same in all calls is read once. An argument may be given by position or by name,
+    however it was exported; ``past_key_values`` and ``cache`` are one. A cache that is empty or
+    left out becomes keys and values of length 0.
     """
 
     def __init__(self, signature: Signature, infos: Mapping[str, InputInfo]) -> None:
@@ -74,6 +49,13 @@ class Feeder:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Find the tensors of one call.
+
+        Args:
+            args: positional arguments of the call.
+            kwargs: named arguments of the call.
+
+        Returns:
+            Tensors by input name, with as many dimensions as the input has.
 
         Raises:
             UsageError: an argument is missing, unknown, given twice, of another dtype, rank or
