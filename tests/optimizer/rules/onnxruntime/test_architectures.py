@@ -45,7 +45,7 @@ class Row:
     found: dict[str, int]
     inputs: str = "text"
     attentions: tuple[str, ...] = ("eager", "sdpa")
-    without: tuple[str, ...] = ("Softmax", "ReduceMean")
+    without: tuple[str, ...] = ("Softmax", "ReduceMean", "ReduceMax", "IsNaN")
 
 
 def turned(layers: int) -> dict[str, int]:

@@ -128,6 +128,13 @@ def test_what_asks_whether_a_row_is_seen():
     asked = "c = Cast<to=1>(m) s = ReduceSum(c, axes) y = Greater(s, zero)"
     mask = next(v for v in value(asked).producer().graph.inputs if v.name == "m")
     assert sees(mask.graph.node(-1).outputs[0], mask)
+    for same in (
+        "q = ReduceMax(m, axes)",
+        asked.replace("y = Greater(s, zero)", "q = Cast<to=9>(s)"),
+    ):
+        found = value(f"{same} y = Cast<to=1>(q)", "q")
+        inputs = found.producer().graph.inputs
+        assert sees(found, next(v for v in inputs if v.name == "m"))
     for other in (
         asked.replace("s, zero", "s, one"),
         asked.replace("ReduceSum(c, axes)", "Neg(c)"),

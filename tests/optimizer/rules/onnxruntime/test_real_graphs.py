@@ -97,3 +97,27 @@ def test_everything_is_found_in_a_decoder(write, attention):
         inputs = feeds(before, *sizes)
         for want, got in zip(run(before, inputs), run(after, inputs), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_left_of_what_guards_rows_without_keys() -> None:
+    """The kernel makes zeros of them itself."""
+    from transformers import ViTConfig, ViTModel
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS, num_attention_heads=4,
+        image_size=16, patch_size=8, attn_implementation="sdpa",
+    )  # fmt: skip
+    images = torch.randn(2, 3, 16, 16)
+    module = ViTModel(config).eval()
+    model = tf.to_onnx(module, (images,), dynamic_shapes=({0: "batch"},)).model
+    run_plan(model, PLAN)
+    counts = Counter(node.op_type for node in model.graph)
+    assert counts["Attention"] == LAYERS
+    assert not counts["ReduceMax"]
+    assert counts["Transpose"] == 1  # of the patches
+    images = torch.randn(1, 3, 16, 16)
+    want = module(images)[0].detach().numpy()
+    np.testing.assert_allclose(
+        run(model, {"pixel_values": images.numpy()})[0], want, rtol=1e-4, atol=1e-4
+    )

@@ -158,9 +158,12 @@ def _asked(node: ir.Node) -> str:
 
 
 _STEPS = 4
-_COUNTS = [("> 0.0", reduce, "Cast") for reduce in ("ReduceSum", "ReduceMax")]
-_OF_BOOL = {*_COUNTS, *(("> 0", *rest) for _, *rest in _COUNTS)}
-_OF_ADDED = {("> -inf", "ReduceMax"), *((*chain, "> -inf") for chain in _OF_BOOL)}
+_OF_BOOL = {("ReduceMax",)} | {
+    (asked, most, "Cast")
+    for asked in ("> 0", "> 0.0", "Cast")
+    for most in ("ReduceSum", "ReduceMax")
+}
+_OF_ADDED = {("> -inf", "ReduceMax")} | {(*chain, "> -inf") for chain in _OF_BOOL}
 """What makes the condition of the mask, the last first."""
 
 
