@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import onnx_ir as ir
 
-from torchferry.dims import Dim, Size, names_in
+from torchferry.dims import Size, names_in
 from torchferry.optimizer import facts
 from torchferry.optimizer.inference import infer_node, told_of
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Declined
-from torchferry.optimizer.sizes import INFERRED, contents, forget, not_negative
+from torchferry.optimizer.sizes import INFERRED, contents, forget, is_told, not_negative
 
 __all__ = ["name_sizes", "sliced"]
 
@@ -88,16 +88,16 @@ def _is_nameless(size: ir.SymbolicDim) -> bool:
 
 
 def _told(old: int | ir.SymbolicDim, found: Size | None) -> int | ir.SymbolicDim:
-    """A size that is declared, or else what was found if it can be written."""
+    """A size that is declared, or else what was found if it can be written.
+
+    One that onnx's inference made up is not put in the place of another: that would never end.
+    """
     if isinstance(old, int) or not _is_nameless(old) or found is None:
         return old
     if isinstance(found, int):
         return found
-    return ir.SymbolicDim(str(found)) if _has_name(found) else old
-
-
-def _has_name(size: Dim) -> bool:
-    return not any("\0" in name for name in names_in(size))
+    bare = old.value is None and not any("\0" in name for name in names_in(found))
+    return ir.SymbolicDim(str(found)) if bare or is_told(found) else old
 
 
 # What operators make of sizes -------------------------------------------------------------------

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,8 @@ def _run(command: list[str]) -> None:
             _, told = process.communicate(timeout=_DEADLINE)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command, stderr=told)
 
