@@ -13,7 +13,7 @@ from torchferry.optimizer import facts
 from torchferry.optimizer.inference import infer_node, told_of
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.rule import Declined
-from torchferry.optimizer.sizes import INFERRED, contents, forget, is_told, not_negative
+from torchferry.optimizer.sizes import INFERRED, contents, forget, not_negative
 
 __all__ = ["name_sizes", "sliced"]
 
@@ -90,14 +90,24 @@ def _is_nameless(size: ir.SymbolicDim) -> bool:
 def _told(old: int | ir.SymbolicDim, found: Size | None) -> int | ir.SymbolicDim:
     """A size that is declared, or else what was found if it can be written.
 
-    One that onnx's inference made up is not put in the place of another: that would never end.
+    Of names that onnx's inference made up the earlier one stays, or this would never end.
     """
     if isinstance(old, int) or not _is_nameless(old) or found is None:
         return old
     if isinstance(found, int):
         return found
-    bare = old.value is None and not any("\0" in name for name in names_in(found))
-    return ir.SymbolicDim(str(found)) if bare or is_told(found) else old
+    names = names_in(found)
+    written = not any("\0" in name for name in names)
+    earlier = all(_number(name) < _number(old.value) for name in names)
+    return ir.SymbolicDim(str(found)) if written and earlier else old
+
+
+def _number(name: str | None) -> float:
+    """The order in which inference made a name up; others come before these, none at all last."""
+    if name is None:
+        return math.inf
+    digits = name.removeprefix(INFERRED)
+    return int(digits) if name.startswith(INFERRED) and digits.isdecimal() else -1
 
 
 # What operators make of sizes -------------------------------------------------------------------
