@@ -7,12 +7,8 @@ reference's values, and believed only where the result is right.
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from io import StringIO
 
 import onnx_ir as ir
 import torch
@@ -25,6 +21,7 @@ from torchferry.comparer.provenance import fx_said
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
+from torchferry.converter.torch_onnx import export_program
 from torchferry.errors import ConversionError, UsageError
 
 __all__ = ["twin_values"]
@@ -106,33 +103,11 @@ def _exported_anew(program: ExportedProgram, model: ir.Model) -> ir.Model:
         return convert(program, opset=opset)
     # What it optimizes has its constants as initializers.
     optimize = not any(node.op_type == "Constant" for node in model.graph)
-    with _quiet(), torch.no_grad():
-        try:
-            again = torch.onnx.export(
-                program, dynamo=True, opset_version=opset, optimize=optimize, verbose=False
-            )
-        except torch.onnx.errors.OnnxExporterError as error:
-            raise ConversionError(f"torch.onnx.export failed: {error}") from error
-    if again is None:
-        raise ConversionError("torch.onnx returned no model")
-    return again.model
+    return export_program(program, opset, optimize=optimize)
 
 
 def _by_torch_onnx(model: ir.Model) -> bool:
     return model.producer_name != _OURS and any(fx_said(node)[0] for node in model.graph)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hold back what torch.onnx says of itself."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _says_names(one: ir.Model, other: ir.Model) -> bool:

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 
 from torchferry.errors import ConversionError
 
-__all__ = ["export_module"]
+__all__ = ["export_module", "export_program"]
 
 
 def export_module(
@@ -30,23 +30,34 @@ def export_module(
     Raises:
         ConversionError: it failed; the message is the first line of its own.
     """
+    result = _exported(
+        model, args, opset, kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes, optimize=False
+    )
+    if result.exported_program is None:
+        raise ConversionError("torch.onnx returned no program")
+    return result.model, result.exported_program
+
+
+def export_program(program: ExportedProgram, opset: int | None, *, optimize: bool) -> ir.Model:
+    """What ``torch.onnx.export`` makes of a program.
+
+    Raises:
+        ConversionError: it failed; the message is the first line of its own.
+    """
+    return _exported(program, (), opset, optimize=optimize).model
+
+
+def _exported(model: Any, args: Any, opset: int | None, **options: Any) -> torch.onnx.ONNXProgram:
     with _quiet(), torch.no_grad():
         try:
             result = torch.onnx.export(
-                model,
-                args,
-                kwargs=dict(kwargs),
-                dynamic_shapes=dynamic_shapes,
-                dynamo=True,
-                optimize=False,
-                opset_version=opset,
-                verbose=False,
+                model, args, dynamo=True, opset_version=opset, verbose=False, **options
             )
         except torch.onnx.errors.OnnxExporterError as error:
             raise ConversionError(f"torch.onnx.export failed: {_root(error)}") from error
-    if result is None or result.exported_program is None:
+    if result is None:
         raise ConversionError("torch.onnx returned no model")
-    return result.model, result.exported_program
+    return result
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
