@@ -42,7 +42,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from record import machine, markdown, save
 from runtime_models import CASES, Case
 from runtime_products import write_products
-from runtime_ways import MODULES, OURS, WAYS, by_torch, session, unfused
+from runtime_ways import MODULES, OURS, WAYS, by_torch, is_written, session, unfused
 
 QUESTION = "How fast do rewritten models run on onnxruntime?"
 WINDOW = 0.04  # seconds that a session is called for in each round, or one call
@@ -92,15 +92,7 @@ def made(case: Case, folder: Path, ways: list[str]) -> dict[str, Path]:
             print(f"# {way} is left out: it is not installed", flush=True)
             continue
         path = folder / f"{number}.onnx"
-        try:
-            WAYS[way](case, source, path)
-            session(path, 1)
-        except Exception as error:  # peers raise anything: that is their result
-            if way == OURS:
-                raise
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            print(f"# {way} is left out: {first[:150]}", flush=True)
-        else:
+        if is_written(way, case, source, path):
             found[way] = path
     return found
 

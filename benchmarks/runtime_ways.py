@@ -18,7 +18,7 @@ from runtime_models import Case
 import torchferry as tf
 from torchferry.graph import io
 
-__all__ = ["MODULES", "OURS", "QUANTIZED", "WAYS", "by_torch", "session", "unfused"]
+__all__ = ["MODULES", "OURS", "QUANTIZED", "WAYS", "by_torch", "is_written", "session", "unfused"]
 
 PATTERNS = "default+onnxruntime"
 OURS = "ours"
@@ -204,3 +204,17 @@ WAYS: dict[str, Way] = {
     QUANTIZED: ours_after,
 }
 """Each writes a file; where weights are to be quantized, they are after all else, but for one."""
+
+
+def is_written(name: str, case: Case, source: Path, path: Path) -> bool:
+    """Whether a way writes a file that onnxruntime loads; why a peer does not is printed."""
+    try:
+        WAYS[name](case, source, path)
+        session(path, 1)
+    except Exception as error:  # peers raise anything: that is their result
+        if name.startswith(OURS) and name != QUANTIZED:
+            raise
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        print(f"# {name} is left out: {first[:150]}", flush=True)
+        return False
+    return True
