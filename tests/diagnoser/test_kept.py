@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from torchferry.diagnoser.kept import state_kept
+from torchferry.diagnoser.output import trace_execution_piece_by_piece
 
 
 class Counts(nn.Module):
@@ -78,3 +79,23 @@ def test_containers_hold_what_they_did_and_are_the_same_objects() -> None:
     assert [*model.recent] == [1, 2]
     assert model.sizes == {3}
     assert all(vars(model)[name] is value for name, value in held.items())
+
+
+class Remembering(nn.Module):
+    """Keeps what it was called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x)
+        self.last = x
+        return x + len(self.seen)
+
+
+def test_tracing_leaves_lists_and_attributes_as_they_were() -> None:
+    model = torch.nn.Sequential(Remembering())
+    trace_execution_piece_by_piece(model, [(torch.ones(n),) for n in (2, 3)])
+    assert (model[0].seen, model[0].last) == ([], None)

@@ -338,40 +338,6 @@ def test_what_a_dictionary_replaces_always_is_no_fault_of_what_contains_it(
     assert search.verdicts[id(tree)].blame == ("1.1",)
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        if number == 2 and x.sum() > 0:  # the third call alone
-            return x
-        return self.linear(x) * number
-
-
-class Loops(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = Layer()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for number in range(4):
-            x = self.layer(x, number)
-        return x
-
-
-def test_a_piece_that_fails_in_some_of_its_calls_is_the_one_at_fault() -> None:
-    root = trace_execution_piece_by_piece(Loops(), [(torch.ones(n, 4),) for n in (2, 5)])
-    search = searched(root)
-    (culprit,) = search.culprits(root)
-    found = search.verdicts[id(culprit)]
-    assert culprit.path == "layer"
-    assert found.line is not None
-    assert "if number == 2 and x.sum() > 0" in found.line
-    assert found.notes[-1].startswith("only 2 of its 8 calls were tried")
-    assert search.verdicts[id(root)].blame == ("layer",)
-
-
 class Numpy(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(np.sin(x.detach().numpy()))

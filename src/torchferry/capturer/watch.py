@@ -11,15 +11,17 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import torch
 
 __all__ = [
-    "ShapeEvents", "line_of_error", "modules_through", "raising_module", "watch_shapes",
+    "ShapeEvents", "line_of_error", "modules_of", "modules_through", "raising_module",
+    "watch_shapes",
 ]  # fmt: skip
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
@@ -116,12 +118,17 @@ def line_of_error(error: BaseException) -> str | None:
     return _innermost(traceback.extract_tb(error.__traceback__))
 
 
-def modules_through(error: BaseException) -> Iterator[torch.nn.Module]:
-    """The modules whose methods an exception went through, the innermost last."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+def modules_of(frames: Iterable[tuple[FrameType, int]]) -> Iterator[torch.nn.Module]:
+    """The modules whose methods run in frames, as ``traceback.walk_stack`` gives them."""
+    for frame, _ in frames:
         owner = frame.f_locals.get("self")
         if isinstance(owner, torch.nn.Module):
             yield owner
+
+
+def modules_through(error: BaseException) -> Iterator[torch.nn.Module]:
+    """The modules whose methods an exception went through, the innermost last."""
+    return modules_of(traceback.walk_tb(error.__traceback__))
 
 
 def raising_module(error: BaseException, model: torch.nn.Module) -> str:

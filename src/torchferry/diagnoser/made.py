@@ -43,6 +43,7 @@ class Attempted:
         fixed: dimensions that had to be dynamic and are constants in it.
         decided: the user's line whose way the values of the example decided for good; empty
             where the line is not known, None when there is no such choice.
+        inside: ``id`` of the modules that were being called as that line ran.
         dynamic_shapes: what was given to the exporter.
     """
 
@@ -53,6 +54,7 @@ class Attempted:
     flat: bool = False
     fixed: tuple[Fixed, ...] = ()
     decided: str | None = None
+    inside: frozenset[int] = frozenset()
     dynamic_shapes: Any = None
 
     @property

@@ -26,7 +26,6 @@ from torchferry.diagnoser.variant import Variant, variants
 from torchferry.errors import FerryError, UsageError
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.observer.sets import Arguments, as_arguments
-from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
 from torchferry.values.kinds import attempt
@@ -331,7 +330,7 @@ def trace_execution_piece_by_piece(
 
 def _run(root: Piece, sets: Sequence[Arguments]) -> None:
     model = root.model
-    with torch.no_grad(), buffers_kept(model), warnings.catch_warnings():
+    with torch.no_grad(), state_kept(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number, (args, named) in enumerate(sets, 1):
             kwargs = accept_aliases(model, named) if root.method_name == "forward" else named

@@ -11,10 +11,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from torchferry.capturer.watch import ShapeEvents, watch_shapes
+from torchferry.capturer.watch import ShapeEvents, modules_of, watch_shapes
 from torchferry.converter.provenance import user_line
 
-__all__ = ["line_here", "quiet", "telling"]
+__all__ = ["line_here", "modules_here", "quiet", "telling"]
 
 _HERE = str(Path(__file__).parents[1])
 
@@ -49,6 +49,11 @@ def line_here() -> str | None:
         frames.pop()
     line = user_line("".join(traceback.format_list(frames)))
     return None if line is None or line.startswith(_HERE) else line
+
+
+def modules_here() -> frozenset[int]:
+    """``id`` of the modules whose methods are running."""
+    return frozenset(map(id, modules_of(traceback.walk_stack(None))))
 
 
 @contextmanager

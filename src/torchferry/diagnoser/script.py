@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchferry.capturer import export_arguments
 from torchferry.diagnoser.made import Attempted, Options, arguments_of, save_to_run, tensors_of
-from torchferry.diagnoser.quiet import line_here
+from torchferry.diagnoser.quiet import line_here, modules_here
 from torchferry.diagnoser.segment import plain_signature
 from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
@@ -32,6 +32,9 @@ from torchferry.values.flatten import flatten, unflatten
 from torchferry.values.signature import SIGNATURE_KEY
 
 __all__ = ["torch_script"]
+
+Lines = dict[str, frozenset[int]]
+"""Lines of the user, each with the ``id`` of the modules that were being called."""
 
 # What gives Python a value of a tensor.
 _READS = {
@@ -79,26 +82,28 @@ def torch_script(model: torch.nn.Module, seen: Observation, options: Options) ->
         return [*session().run(feeds).values()]
 
     read = _lines_that_read(lambda: flat(*clone(flat.tensors))) if lines else {}
-    decided = [*silent.lines, *(line for line in lines if line in read)]
+    heard = {**silent.lines, **{line: lines[line] for line in lines if line in read}}
+    decided, inside = next(iter(heard.items()), (None, frozenset()))
     return Attempted(
         content,
         run,
         line_at_fault=lambda _call: next(iter(lines), None),
         flat=True,
-        decided=next(iter(decided), None),
+        decided=decided,
+        inside=inside,
         dynamic_shapes=axes,
     )
 
 
 @contextmanager
-def _hearing() -> Iterator[dict[str, None]]:
+def _hearing() -> Iterator[Lines]:
     """Collect the user's lines at which the tracer warns that it may not see what is done."""
-    lines: dict[str, None] = {}
+    lines: Lines = {}
 
     def heard(_said: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
         line = line_here()
         if issubclass(category, TracerWarning) and line:
-            lines.setdefault(line)
+            lines.setdefault(line, modules_here())
 
     # Torch 2.13 prints the graph of a failed export from native code, whatever verbose says.
     printed = torch._C._jit_onnx_log
@@ -118,7 +123,7 @@ class _Reads(TorchFunctionMode):
     def __init__(self, names: Collection[str]) -> None:
         super().__init__()
         self.names = names
-        self.lines: dict[str, None] = {}
+        self.lines: Lines = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -126,11 +131,11 @@ class _Reads(TorchFunctionMode):
         """Run the function, and keep the line when it reads."""
         line = line_here() if getattr(func, "__name__", "") in self.names else None
         if line is not None:
-            self.lines.setdefault(line)
+            self.lines.setdefault(line, modules_here())
         return func(*args, **(kwargs or {}))
 
 
-def _lines_that_read(run: Callable[[], Any]) -> dict[str, None]:
+def _lines_that_read(run: Callable[[], Any]) -> Lines:
     reads = _Reads(_READS)
     with torch.no_grad(), reads:
         run()

@@ -238,6 +238,7 @@ def _decided(made: Attempted) -> StatusExport:
         "a data-dependent choice is kept as the example's values made it: tracing does not see it",
         line=with_code(made.decided) if made.decided else None,
         advice=advice_for("data-dependent"),
+        inside=made.inside,
         dynamic_shapes=made.dynamic_shapes,
     )
 
