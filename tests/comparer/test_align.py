@@ -9,6 +9,7 @@ from torchferry.comparer.align import (
     align_modules,
     align_program,
 )
+from torchferry.comparer.provenance import all_scopes
 from torchferry.converter import convert
 
 
@@ -83,7 +84,7 @@ def test_a_value_that_was_rounded_and_back_has_its_fx_node(small):
 
 
 def test_a_module_ends_in_the_last_value_anywhere_inside_that_is_read_outside(small):
-    found = align_modules(small.onnx.graph)
+    found = align_modules(small.onnx.graph, all_scopes(small.onnx.graph))
     assert found["add"] == Origin("blocks.0", "scope")  # not the activation, which is inside
     assert found["silu"].key == "blocks.0.act"
     assert found["layer_norm_1"].key == "blocks.1.norm"
@@ -112,7 +113,7 @@ def torch_script() -> ir.Model:
 
 def test_modules_of_the_torchscript_exporter_end_in_values():
     model = torch_script()
-    found = keys(align_modules(model.graph))
+    found = keys(align_modules(model.graph, all_scopes(model.graph)))
     # body and body.act end in one value: the outermost is named
     assert found == {"a": "body.lin", "c": "body", "y": "output:0"}
 

@@ -103,7 +103,10 @@ def test_large_weights_are_used_where_they_lie():
     w = ir.Value(name="w", const_value=ir.tensor(weight.numpy()))
     node = ir.node("MatMul", [x, w])
     node.outputs[0].name = "y"
-    graph = ir.Graph([x], node.outputs, nodes=[node], initializers=[w], opset_imports={"": 20})
+    unused = ir.Value(name="unused", const_value=ir.tensor(weight.numpy() + 1))
+    graph = ir.Graph(
+        [x], node.outputs, nodes=[node], initializers=[w, unused], opset_imports={"": 20}
+    )
     graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     model = ir.Model(graph, ir_version=10)
     given = torch.rand(1, 40)
@@ -111,6 +114,37 @@ def test_large_weights_are_used_where_they_lie():
     torch.testing.assert_close(found, given @ weight)
     assert w.const_value.numpy() is not None
     assert (w.const_value.numpy() == weight.numpy()).all()
+
+
+def test_weights_of_any_size_and_type_may_lie_in_a_file(tmp_path):
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2]))
+    small, scale = (
+        ir.tensor(v, ir.DataType.FLOAT, name=n)
+        for v, n in (([3.0, 4.0], "small"), ([0.5], "scale"))
+    )
+    fours = ir.tensor([1, -2] * 2000, ir.DataType.INT4, name="fours")
+    weights = [ir.Value(name=t.name, const_value=t) for t in (small, scale, fours)]
+    added = ir.node("Add", [x, weights[0]])
+    whole = ir.node("DequantizeLinear", [weights[2], weights[1]])
+    added.outputs[0].name, whole.outputs[0].name = "y", "z"
+    for value in (added.outputs[0], whole.outputs[0]):
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+    graph = ir.Graph(
+        [x], [added.outputs[0], whole.outputs[0]], nodes=[added, whole], initializers=weights,
+        opset_imports={"": 21},
+    )  # fmt: skip
+    path = tmp_path / "model.onnx"
+    ir.save(ir.Model(graph, ir_version=10), path, external_data="w", size_threshold_bytes=0)
+    model = ir.load(path)
+    assert all(
+        isinstance(v.const_value, ir.ExternalTensor) for v in model.graph.initializers.values()
+    )
+    found = Runner()(model, {"x": ort_value(torch.ones(2))})
+    assert tensor_of_ort(found["y"]).tolist() == [4, 5]
+    assert tensor_of_ort(found["z"])[:2].tolist() == [0.5, -1]
+    assert all(
+        isinstance(v.const_value, ir.ExternalTensor) for v in model.graph.initializers.values()
+    )
 
 
 def test_a_failure_tells_what_onnxruntime_says(model):

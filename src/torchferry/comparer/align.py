@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +21,16 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.comparer.piece import reads
-from torchferry.comparer.provenance import fx_name, fx_of, fx_said, layer_of, scopes_of, uncast
+from torchferry.comparer.provenance import (
+    all_scopes,
+    fx_name,
+    fx_of,
+    fx_said,
+    layer_of,
+    scopes_of,
+    uncast,
+)
+from torchferry.comparer.scopes import Move, move_between
 from torchferry.errors import UsageError
 from torchferry.values.dtype import element_type
 
@@ -66,7 +75,8 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
         for nothing in the program are missing.
     """
     known = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
-    renamed = _renamed(known, graph)
+    move = move_between(all_scopes(graph), {path for node in known.values() for path in _paths(node)})
+    renamed = _renamed(known, graph, move)
     found: dict[str, Origin] = {}
     for node in graph:
         name = fx_name(uncast(node))
@@ -80,7 +90,7 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     aligned = named | {origin.key for origin in outputs.values()}
     if 2 * sum(bool(fx_name(node)) for node in graph) < len(graph):
         paths = _last_fx(known.values())
-        for name, path in _module_values(graph).items():
+        for name, path in _module_values(graph, move).items():
             if name not in found and path in paths and paths[path] not in aligned:
                 found[name] = Origin(paths[path], "scope")
     exits = {n: key for n, key in _exits(known, renamed, graph).items() if key not in aligned}
@@ -143,7 +153,7 @@ def _named(value: str, name: str, fx_node: torch.fx.Node) -> str:
     return ""
 
 
-def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, str]:
+def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph, move: Move) -> dict[str, str]:
     """Names of FX nodes in the ONNX file → in the program; those that cannot be told are left out.
 
     A name holds if the operator does too, for all of its module, and where the file leaves some
@@ -160,7 +170,7 @@ def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph) -> dict[str, s
     for node in graph:
         name, target = fx_said(node)
         if name:
-            place = (layer_of(node), target)
+            place = (move(layer_of(node)), target)
             theirs[place].setdefault(name)
             example = known[name].meta.get("val") if name in known else None
             if isinstance(example, torch.Tensor) and not all(
@@ -214,22 +224,27 @@ def _paths(node: torch.fx.Node) -> set[str]:
     return {path for path, _ in stack.values() if path}
 
 
-def align_modules(graph: ir.Graph) -> dict[str, Origin]:
+def align_modules(graph: ir.Graph, paths: Collection[str]) -> dict[str, Origin]:
     """Align a graph with what the modules of a model return.
 
     A module's value is the last one anywhere inside its scope that is read outside of it. The
     model's own outputs are aligned in order, as ``output:0``.
+
+    Args:
+        graph: whose nodes say in which modules they stand.
+        paths: of the modules of the model.
     """
-    found = {name: Origin(path, "scope") for name, path in _module_values(graph).items()}
+    move = move_between(all_scopes(graph), paths)
+    found = {name: Origin(path, "scope") for name, path in _module_values(graph, move).items()}
     for index, value in enumerate(graph.outputs):
         if value.producer() is not None:
             found[str(value.name)] = Origin(f"output:{index}", "output")
     return in_order(found, graph)
 
 
-def _module_values(graph: ir.Graph) -> dict[str, str]:
+def _module_values(graph: ir.Graph, move: Move) -> dict[str, str]:
     """The value of each module: name of the ONNX value → path of the outermost module it ends."""
-    scopes = {node: scopes_of(node) for node in graph}
+    scopes = {node: [path for p in scopes_of(node) if (path := move(p))] for node in graph}
     last: dict[str, ir.Value] = {}
     for node, paths in scopes.items():
         if node.outputs and node.op_type not in ("Constant", "Identity"):
@@ -298,7 +313,8 @@ def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
     of those that both graphs have are made by the same operator.
     """
     names, ours = _named_values(reference), _named_values(graph)
-    theirs, here = _fx_names(reference), _fx_names(graph)
+    move = move_between(all_scopes(graph), all_scopes(reference))
+    theirs, here = _fx_names(reference, Move()), _fx_names(graph, move)
     recounted = {
         name
         for place, some in here.items()
@@ -309,7 +325,7 @@ def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
         name: Origin(name, "name")
         for name, value in ours.items()
         if name in names
-        and _alike(names[name], value)
+        and _alike(names[name], value, move)
         and fx_name(value.producer()) not in recounted
     }
     numbered = [name for name in ours if name in names and _NUMBERED.fullmatch(name)]
@@ -333,13 +349,13 @@ def _named_values(graph: ir.Graph) -> dict[str, ir.Value]:
     return {str(v.name): v for node in graph for v in node.outputs if v.name}
 
 
-def _fx_names(graph: ir.Graph) -> dict[tuple[str, str], set[str]]:
+def _fx_names(graph: ir.Graph, move: Move) -> dict[tuple[str, str], set[str]]:
     """Names of FX nodes by the module they stand in and what they call."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for node in graph:
         name, target = fx_said(node)
         if name:
-            found[layer_of(node), target].add(name)
+            found[move(layer_of(node)), target].add(name)
     return found
 
 
@@ -348,11 +364,13 @@ def _operator(value: ir.Value) -> str:
     return "" if node is None else node.op_type
 
 
-def _alike(one: ir.Value, other: ir.Value) -> bool:
+def _alike(one: ir.Value, other: ir.Value, move: Move) -> bool:
     """Whether two values may be the same, by what is declared of them."""
-    layers = [layer_of(node) for v in (one, other) if (node := v.producer()) is not None]
-    if all(layers) and len(set(layers)) > 1:
-        return False
+    first, second = one.producer(), other.producer()
+    if first is not None and second is not None:
+        layers = layer_of(first), move(layer_of(second))
+        if all(layers) and len(set(layers)) > 1:
+            return False
     if one.shape is None or other.shape is None:
         return True
     return _may_equal(list(one.shape), list(other.shape))

@@ -220,7 +220,8 @@ class Runner:
         self, model: ir.Model, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
         """Onnxruntime copies weights that are handed to it, and maps those in a file."""
-        large = [value for value in model.graph.initializers.values() if _is_large(value)]
+        used = [v for v in model.graph.initializers.values() if not _is_unused(v)]
+        large = [value for value in used if _is_large(value)]
         if sum(weight.const_value.nbytes for weight in large if weight.const_value) > _COPIED:
             with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
                 path = Path(folder) / "model.onnx"
@@ -242,6 +243,10 @@ def weight_bytes(node: ir.Node) -> int:
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
+def _is_unused(value: ir.Value) -> bool:
+    return not value.uses() and not value.is_graph_output() and not value.is_graph_input()
+
+
 def _is_large(value: ir.Value) -> bool:
     tensor = value.const_value
     if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
@@ -254,17 +259,25 @@ def _array(value: ir.Value) -> np.ndarray[Any, Any]:
 
 
 def _serialized(model: ir.Model, large: Sequence[ir.Value]) -> bytes:
-    """The model, its large weights only named; it is as before afterwards."""
-    kept = [(value, value.const_value) for value in large]
+    """The model, its large weights only named, the others in it; it is as before afterwards."""
+    kept = [(v, v.const_value) for graph in model.graphs() for v in graph.initializers.values()]
+    named = set(large)
     try:
         for value, tensor in kept:
-            if tensor is not None:
+            if isinstance(tensor, ir.ExternalTensor) and value not in named:
+                value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=value.name)
+            elif tensor is not None and value in named:
                 shape = ir.Shape(tensor.shape.numpy())
                 value.const_value = ir.ExternalTensor(
                     "weights", 0, tensor.nbytes, tensor.dtype, shape=shape, name=str(value.name)
                 )
-        content: bytes = ir.to_proto(model).SerializeToString()
-        return content
+        proto = ir.to_proto(model)
     finally:
         for value, tensor in kept:
             value.const_value = tensor
+    # Onnxruntime drops what nothing reads before it looks for what it was named.
+    used = [t for t in proto.graph.initializer if not _is_unused(model.graph.initializers[t.name])]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(used)
+    content: bytes = proto.SerializeToString()
+    return content

@@ -11,7 +11,7 @@ import re
 
 import onnx_ir as ir
 
-__all__ = ["fx_name", "fx_of", "fx_said", "layer_of", "line_of", "scopes_of", "uncast"]
+__all__ = ["all_scopes", "fx_name", "fx_of", "fx_said", "layer_of", "line_of", "scopes_of", "uncast"]
 
 _FX_NODE = re.compile(r"%(\w+) :.*?\[target=([^\]]+)\]")
 _FX_KEY = "pkg.torch.onnx.fx_node"
@@ -54,6 +54,11 @@ def scopes_of(node: ir.Node) -> tuple[str, ...]:
         parts = str(node.name).strip("/").split("/")[:-1]
         return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return ()
+
+
+def all_scopes(graph: ir.Graph) -> set[str]:
+    """Paths of all modules that nodes of a graph stand in."""
+    return {path for node in graph for path in scopes_of(node)}
 
 
 def layer_of(node: ir.Node) -> str:

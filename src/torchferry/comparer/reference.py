@@ -94,7 +94,7 @@ def of_module(
     single = watched.single | {f"output:{index}" for index in range(count)}
     if any((node.name or "").startswith("/") for node in graph):
         single -= watched.repeated  # a second call of layer stands in layer_1 there
-    aligned = align_modules(graph).items()
+    aligned = align_modules(graph, [path for path, _ in model.named_modules()]).items()
     origins = {name: origin for name, origin in aligned if origin.key in single}
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:

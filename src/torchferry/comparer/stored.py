@@ -17,6 +17,7 @@ import torch
 from torchferry.comparer.align import Origin, align_modules, in_order
 from torchferry.comparer.feeds import model_feeds
 from torchferry.comparer.piece import Runner, ort_value
+from torchferry.comparer.provenance import all_scopes
 from torchferry.comparer.reference import Reference
 from torchferry.comparer.trace import trace_onnx
 from torchferry.dumper import Key, open_dump
@@ -70,13 +71,13 @@ def of_dump(
     stems: dict[Key, str] = {
         key: str(key[0]) for key in counts if key[2] == _VALUE and key[0] in inner
     }
-    aligned = {} if stems else align_modules(onnx.graph)
+    aligned: dict[str, Origin] = {}
     if stems:
         _, feeds = _inputs(path, "", onnx, given)
         origins = {name: Origin(name, "name") for name in stems.values()}
     else:
         root = _root(path, counts)
-        shift = _shift(root, counts, aligned)
+        shift = _shift(root, counts, all_scopes(onnx.graph))
         number, feeds = _inputs(path, root if shift == len(root) else None, onnx, given)
         last = _last_calls(list(counts), root, number)
         stems = {key: name[shift + 1 if shift else 0 :] for key, name in last.items()}
@@ -84,6 +85,7 @@ def of_dump(
         returned = {
             f"output:{i}" for k, stem in stems.items() if not stem for i in range(counts[k])
         }
+        aligned = align_modules(onnx.graph, stems.values())
         known = single | returned
         origins = {name: origin for name, origin in aligned.items() if origin.key in known}
 
@@ -167,12 +169,11 @@ def _last_calls(keys: list[Key], root: str, number: int) -> dict[Key, str]:
     return {key: name for name, key in last.items()}
 
 
-def _shift(root: str, keys: Collection[Key], aligned: Mapping[str, Origin]) -> int:
+def _shift(root: str, keys: Collection[Key], wanted: set[str]) -> int:
     """How much of the names is the name that the model had: nothing if they fit as they are."""
-    wanted = {origin.key for origin in aligned.values()}
     names = {str(key[0]) for key in keys}
     cut = {name[len(root) + 1 :] for name in names}
-    return 0 if len(wanted & names) > len(wanted & cut) else len(root)
+    return 0 if len(names & wanted) > len(cut & wanted) else len(root)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -84,7 +84,7 @@ def save(model: ir.Model, path: Path, *, regions: Sequence[Region] = ()) -> None
 
 
 def load(path: Path) -> ir.Model:
-    """Read a model; its weights stay in their files, which are mapped when they are asked for.
+    """Read a model; weights over 1 KiB stay in their files, mapped when they are asked for.
 
     Raises:
         UsageError: there is no such file, it is no ONNX model, or a file of weights is missing or
@@ -102,10 +102,24 @@ def load(path: Path) -> ir.Model:
         raise UsageError(f"{path} is no ONNX model, or it is cut short")
     for value, tensor in _initializers(model):
         if isinstance(tensor, ir.ExternalTensor):
-            _check_external(path, value, tensor)
-            value.const_value = linked_tensor(tensor)
+            _check_external(path, value.name, tensor)
+            small = tensor.nbytes <= _INLINE
+            value.const_value = _inline(value, tensor) if small else linked_tensor(tensor)
+    _read_attributes(path, model)
     _check_made(path, model)
     return model
+
+
+def _read_attributes(path: Path, model: ir.Model) -> None:
+    """Read the tensors in attributes: no more than a model in one file may hold."""
+    bodies: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for node in (node for body in bodies for node in body.all_nodes()):
+        for attribute in [*node.attributes.values()]:
+            tensor = attribute.value
+            if isinstance(tensor, ir.ExternalTensor):
+                _check_external(path, f"attribute {attribute.name} of {node.name}", tensor)
+                loaded = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
+                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, loaded)
 
 
 def _check_made(path: Path, model: ir.Model) -> None:
@@ -122,7 +136,7 @@ def _check_made(path: Path, model: ir.Model) -> None:
                     )
 
 
-def _check_external(path: Path, value: ir.Value, tensor: ir.ExternalTensor) -> None:
+def _check_external(path: Path, name: str | None, tensor: ir.ExternalTensor) -> None:
     data = Path(tensor.path)
     if not data.is_file():
         raise UsageError(f"{path} keeps its weights in {data.name}, which is not beside it")
@@ -130,7 +144,7 @@ def _check_external(path: Path, value: ir.Value, tensor: ir.ExternalTensor) -> N
     if end > data.stat().st_size or (tensor.length or tensor.nbytes) < tensor.nbytes:
         raise UsageError(
             f"{data} is cut short or of another model: it has {data.stat().st_size} bytes, and "
-            f"{value.name} ends at byte {(tensor.offset or 0) + tensor.nbytes}"
+            f"{name} ends at byte {(tensor.offset or 0) + tensor.nbytes}"
         )
 
 
