@@ -92,3 +92,33 @@ def test_a_model_exported_inside_another_is_aligned_as_alone(small, export, agai
     assert spoiled.first is not None
     assert spoiled.first.layer == "model.blocks.1.linear"
     assert node.name in {spoiled.first.node, *spoiled.suspects}
+
+
+class Convolved(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3))
+        self.second = torch.nn.Conv2d(3, 4, 3)
+        self.norm = torch.nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return self.norm(self.second(self.first(x).relu())).tanh()
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+def test_a_convolution_that_has_taken_in_what_normalizes_it_stands_for_that(against):
+    model = Convolved()
+    with torch.no_grad():
+        for _ in range(3):  # in training: the averages move
+            model(torch.randn(8, 2, 9, 9) * 3 + 1)
+    model.eval()
+    x = torch.randn(2, 2, 9, 9)
+    onnx_model = by_torch_script(model, x)
+    assert [node.op_type for node in onnx_model.graph] == ["Conv", "Relu", "Conv", "Tanh"]
+    found = compare(model, onnx_model, (x,), against=against)
+    assert found.ok
+    assert len(found.rows) >= 3
+    assert not any("conv" in row.origin for row in found.rows)
+    weight = onnx_model.graph[2].inputs[1]
+    weight.const_value = ir.tensor(weight.const_value.numpy() * np.float32(1.01))
+    assert compare(model, onnx_model, (x,), against=against).first.node == "/second/Conv"

@@ -38,7 +38,7 @@ def test_it_is_run_on_reference_values(small):
     segment = made(small, "add", ["linear"])
     (setting,), _ = set_up(small.program, small.onnx, None, against="program", runner=Runner())
     linear = torch.rand(3, 6)
-    feeds = segment.feeds(setting, {"linear": linear})
+    feeds = segment.feeds(setting.feeds, {"linear": linear})
     found, failed = segment.run(feeds)
     x = small.args[0]
     torch.testing.assert_close(found["add"], x + torch.nn.functional.silu(linear))
@@ -50,6 +50,6 @@ def test_what_fails_is_told_and_the_rest_computed(small):
     segment = made(small, "add", ["linear"])
     segment.nodes[1].attributes["nonsense"] = ir.AttrInt64("nonsense", 1)
     (setting,), _ = set_up(small.program, small.onnx, None, against="program", runner=Runner())
-    found, failed = segment.run(segment.feeds(setting, {"linear": torch.rand(3, 6)}))
+    found, failed = segment.run(segment.feeds(setting.feeds, {"linear": torch.rand(3, 6)}))
     assert list(found) == ["val_0"]
     assert failed == {segment.nodes[1]}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torchferry.comparer.piece import Runner
 from torchferry.comparer.segment import segment_of
 from torchferry.comparer.setting import set_up
 from torchferry.comparer.twin import twin_values
+from torchferry.converter.torch_onnx import Flat, export_program, export_script
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>\n'
 RIGHT = """g (float[2,3] x) => (float[2,3] y) {
@@ -114,3 +117,46 @@ def test_a_graph_with_many_other_nodes_is_no_twin():
     more = RIGHT.replace("b = Soft", "e = Ceil(x) f = Floor(e) h = Round(f) b = Soft")
     wrong = more.replace("Softmax<axis = -1>(a)", "Softmax<axis = 0>(h)")
     assert suspects(wrong) == ("Ceil", "Floor", "Round", "Softmax", "Sin", "Sub")
+
+
+class Attends(torch.nn.Module):
+    """Heads in one line: the exporters make several nodes of it, which no module tells apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2) / 8**0.5).masked_fill(mask == 0, -1e4)
+        return self.out(scores.softmax(-1) @ v)
+
+
+def script(model: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> ir.Model:
+    axes = {name: {0: "b", 1: "n"} for name in ("tokens", "hidden")}
+    return export_script(Flat(model, (args, {})), ["tokens", "hidden"], axes, 18)
+
+
+def dynamo(model: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> ir.Model:
+    made = export_program(torch.export.export(model, args), 20, optimize=False)
+    for value, name in zip(made.graph.inputs, ("tokens", "hidden"), strict=True):
+        value.name = name
+    return made
+
+
+@pytest.mark.parametrize("against", ["program", "eager"])
+@pytest.mark.parametrize("export", [script, dynamo])
+def test_a_node_is_told_from_others_of_its_module_also_where_no_program_is_compared(
+    export: Callable[..., ir.Model], against: str
+) -> None:
+    model = Attends().train()
+    model.out.eval()
+    args = (torch.randn(2, 5, 8), torch.ones(2, 5, 5).tril())
+    onnx = export(model, args)
+    assert [part.training for part in model.modules()] == [True, True, False]
+    assert compare(model, onnx, args, against=against).ok
+    node = next(node for node in onnx.graph if node.op_type == "Softmax")
+    node.attributes["axis"] = ir.AttrInt64("axis", 1)
+    found = compare(model, onnx, args, against=against)
+    assert found.suspects == (node.name,)
+    assert [part.training for part in model.modules()] == [True, True, False]

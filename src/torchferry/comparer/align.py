@@ -9,7 +9,6 @@ the next one that does.
 from __future__ import annotations
 
 import operator
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,16 +35,14 @@ from torchferry.values.dtype import element_type
 
 __all__ = [
     "Origin",
-    "align_models",
     "align_modules",
     "align_program",
     "constant_outputs",
     "in_order",
+    "may_equal",
 ]
 
 How = Literal["name", "scope", "output", "number"]
-
-_NUMBERED = re.compile(r"(val_)?\d+")
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,9 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
         for nothing in the program are missing.
     """
     known = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
-    move = move_between(all_scopes(graph), {path for node in known.values() for path in _paths(node)})
+    move = move_between(
+        all_scopes(graph), {path for node in known.values() for path in _paths(node)}
+    )
     renamed = _renamed(known, graph, move)
     found: dict[str, Origin] = {}
     for node in graph:
@@ -90,13 +89,22 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
     aligned = named | {origin.key for origin in outputs.values()}
     if 2 * sum(bool(fx_name(node)) for node in graph) < len(graph):
         paths = _last_fx(known.values())
+        scopes = {move(path) for path in all_scopes(graph)}
         for name, path in _module_values(graph, move).items():
             if name not in found and path in paths and paths[path] not in aligned:
-                found[name] = Origin(paths[path], "scope")
+                key = _normalized(known[paths[path]], scopes)
+                found[name] = Origin(key, "scope")
     exits = {n: key for n, key in _exits(known, renamed, graph).items() if key not in aligned}
     if len(exits) > len(named) or not outputs:  # names say more, where they were kept
         found = {name: Origin(key, "name") for name, key in exits.items()} | found
     return in_order(found | outputs, graph)
+
+
+def _normalized(node: torch.fx.Node, scopes: Collection[str]) -> str:
+    """The node, or the batch normalization after it if the file has it in the node's weights."""
+    (user, *others) = [*node.users] or [node]
+    normalizes = user.target is torch.ops.aten.batch_norm.default and not others
+    return user.name if normalizes and not _paths(user) <= set(scopes) else node.name
 
 
 def _exits(
@@ -128,10 +136,10 @@ def _exits(
 
 def _may_be(value: ir.Value, example: torch.Tensor) -> bool:
     """Whether the shape that is declared of an ONNX value may be that of a value of a program."""
-    return value.shape is None or _may_equal(list(value.shape), list(example.shape))
+    return value.shape is None or may_equal(list(value.shape), list(example.shape))
 
 
-def _may_equal(shape: Sequence[object], other: Sequence[object]) -> bool:
+def may_equal(shape: Sequence[object], other: Sequence[object]) -> bool:
     """Whether two shapes have as many sizes, and no two that are known and differ."""
     return len(shape) == len(other) and all(
         a == b or not (isinstance(a, int) and isinstance(b, int))
@@ -224,7 +232,9 @@ def _paths(node: torch.fx.Node) -> set[str]:
     return {path for path, _ in stack.values() if path}
 
 
-def align_modules(graph: ir.Graph, paths: Collection[str]) -> dict[str, Origin]:
+def align_modules(
+    graph: ir.Graph, paths: Collection[str], normalized: Mapping[str, str] | None = None
+) -> dict[str, Origin]:
     """Align a graph with what the modules of a model return.
 
     A module's value is the last one anywhere inside its scope that is read outside of it. The
@@ -233,9 +243,15 @@ def align_modules(graph: ir.Graph, paths: Collection[str]) -> dict[str, Origin]:
     Args:
         graph: whose nodes say in which modules they stand.
         paths: of the modules of the model.
+        normalized: for some of them the batch normalization that is called after it, which the
+            file may have in the weights of the first.
     """
     move = move_between(all_scopes(graph), paths)
-    found = {name: Origin(path, "scope") for name, path in _module_values(graph, move).items()}
+    scopes = {move(path) for path in all_scopes(graph)}
+    found = {}
+    for name, path in _module_values(graph, move).items():
+        after = (normalized or {}).get(path, path)
+        found[name] = Origin(path if after in scopes else after, "scope")
     for index, value in enumerate(graph.outputs):
         if value.producer() is not None:
             found[str(value.name)] = Origin(f"output:{index}", "output")
@@ -302,78 +318,6 @@ def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
         for value, name in zip(graph.outputs, names, strict=True)
         if value.producer() is not None
     }
-
-
-def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
-    """Align a graph with another: values of one name, and the outputs in order.
-
-    Two exporters may give one name to two things: values that are declared to have other shapes,
-    or stand in other modules, are not aligned. Names of FX nodes count only where one graph has
-    all that the other has of a module and an operator, and names that are numbers only when most
-    of those that both graphs have are made by the same operator.
-    """
-    names, ours = _named_values(reference), _named_values(graph)
-    move = move_between(all_scopes(graph), all_scopes(reference))
-    theirs, here = _fx_names(reference, Move()), _fx_names(graph, move)
-    recounted = {
-        name
-        for place, some in here.items()
-        if not (some <= theirs[place] or theirs[place] <= some)
-        for name in some
-    }
-    found = {
-        name: Origin(name, "name")
-        for name, value in ours.items()
-        if name in names
-        and _alike(names[name], value, move)
-        and fx_name(value.producer()) not in recounted
-    }
-    numbered = [name for name in ours if name in names and _NUMBERED.fullmatch(name)]
-    same = sum(_operator(names[name]) == _operator(ours[name]) for name in numbered)
-    if 2 * same < len(numbered):
-        for name in numbered:
-            found.pop(name, None)
-    if len(graph.outputs) < len(reference.outputs):
-        raise UsageError(
-            f"the reference has {len(reference.outputs)} outputs, the model only "
-            f"{len(graph.outputs)}: compare models that return the same"
-        )
-    if len(reference.outputs) == len(graph.outputs):
-        for value, other in zip(graph.outputs, reference.outputs, strict=True):
-            if value.producer() is not None and other.name in names:
-                found[str(value.name)] = Origin(str(other.name), "output")
-    return in_order(found, graph)
-
-
-def _named_values(graph: ir.Graph) -> dict[str, ir.Value]:
-    return {str(v.name): v for node in graph for v in node.outputs if v.name}
-
-
-def _fx_names(graph: ir.Graph, move: Move) -> dict[tuple[str, str], set[str]]:
-    """Names of FX nodes by the module they stand in and what they call."""
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for node in graph:
-        name, target = fx_said(node)
-        if name:
-            found[move(layer_of(node)), target].add(name)
-    return found
-
-
-def _operator(value: ir.Value) -> str:
-    node = value.producer()
-    return "" if node is None else node.op_type
-
-
-def _alike(one: ir.Value, other: ir.Value, move: Move) -> bool:
-    """Whether two values may be the same, by what is declared of them."""
-    first, second = one.producer(), other.producer()
-    if first is not None and second is not None:
-        layers = layer_of(first), move(layer_of(second))
-        if all(layers) and len(set(layers)) > 1:
-            return False
-    if one.shape is None or other.shape is None:
-        return True
-    return _may_equal(list(one.shape), list(other.shape))
 
 
 def in_order(found: Mapping[str, Origin], graph: ir.Graph) -> dict[str, Origin]:

@@ -92,7 +92,7 @@ def _piece(found: Comparison, row: Row, setting: Setting) -> _Piece:
     known = {name: origins[name].key for name in usable if name != row.name}
     segment = segment_of(setting.onnx, row.name, known)
     values = dict(setting.reference.values({*segment.keys.values(), row.origin}))
-    return segment, segment.feeds(setting, values), values[row.origin]
+    return segment, segment.feeds(setting.feeds, values), values[row.origin]
 
 
 def _alone(

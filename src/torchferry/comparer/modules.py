@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ __all__ = ["Watched", "called", "numbers_of", "trace_modules", "watch_modules"]
 
 See = Callable[[str, Any], None]
 
+_NORM = torch.nn.modules.batchnorm._BatchNorm
 _DROPOUT = torch.nn.modules.dropout._DropoutNd
 
 
@@ -38,6 +40,7 @@ class Watched:
         changing: paths of those that return something else with other random numbers, and the
             outputs that do, as ``output:0``.
         outputs: how many tensors the module itself returns, and how many numbers.
+        normalized: for modules whose call is followed by one of a batch normalization, its path.
     """
 
     single: frozenset[str]
@@ -46,6 +49,7 @@ class Watched:
     draws: bool
     changing: frozenset[str]
     outputs: tuple[int, int]
+    normalized: Mapping[str, str]
 
 
 def called(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -98,11 +102,13 @@ def watch_modules(
     """Run a module, twice more if it draws random numbers, and look at its submodules."""
     modules = dict(model.named_modules())
     counts: dict[str, int] = {}
+    order: list[str] = []
     calls: Counter[str] = Counter()
     returned: list[int] = []
 
     def see(path: str, output: Any) -> None:
         calls[path] += 1
+        order.append(path)
         counts[path] = len(numbers_of(output))
         if not path:
             returned[:] = [counts[path], len(numbers_of(output, also_plain=True)) - counts[path]]
@@ -122,6 +128,11 @@ def watch_modules(
         drawing != drops,
         _changing(model, modules, args, kwargs) if drawing else frozenset(),
         (returned[0], returned[1]),
+        {
+            path: after
+            for path, after in itertools.pairwise(order)
+            if isinstance(modules[after], _NORM) and calls[path] == calls[after] == 1
+        },
     )
 
 

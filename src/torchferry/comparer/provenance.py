@@ -11,7 +11,16 @@ import re
 
 import onnx_ir as ir
 
-__all__ = ["all_scopes", "fx_name", "fx_of", "fx_said", "layer_of", "line_of", "scopes_of", "uncast"]
+__all__ = [
+    "all_scopes",
+    "fx_name",
+    "fx_of",
+    "fx_said",
+    "layer_of",
+    "line_of",
+    "scopes_of",
+    "uncast",
+]
 
 _FX_NODE = re.compile(r"%(\w+) :.*?\[target=([^\]]+)\]")
 _FX_KEY = "pkg.torch.onnx.fx_node"

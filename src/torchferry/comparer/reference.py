@@ -13,11 +13,11 @@ from torch.export import ExportedProgram
 
 from torchferry.comparer.align import (
     Origin,
-    align_models,
     align_modules,
     align_program,
     constant_outputs,
 )
+from torchferry.comparer.align_models import align_models
 from torchferry.comparer.chance import Chance, Step, chance_of_model, chance_of_program
 from torchferry.comparer.feeds import program_feeds
 from torchferry.comparer.modules import Watched, trace_modules, watch_modules
@@ -94,7 +94,8 @@ def of_module(
     single = watched.single | {f"output:{index}" for index in range(count)}
     if any((node.name or "").startswith("/") for node in graph):
         single -= watched.repeated  # a second call of layer stands in layer_1 there
-    aligned = align_modules(graph, [path for path, _ in model.named_modules()]).items()
+    paths = [path for path, _ in model.named_modules()]
+    aligned = align_modules(graph, paths, watched.normalized).items()
     origins = {name: origin for name, origin in aligned if origin.key in single}
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -9,7 +9,6 @@ import onnx_ir as ir
 import torch
 
 from torchferry.comparer.piece import Runner, ort_value, reads, tensor_of_ort
-from torchferry.comparer.setting import Setting
 from torchferry.comparer.window import Windows
 
 __all__ = ["Segment", "segment_of"]
@@ -34,13 +33,13 @@ class Segment:
     keys: Mapping[str, str]
 
     def feeds(
-        self, setting: Setting, values: Mapping[str, torch.Tensor]
+        self, given: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
-        """The tensors of the inputs, out of reference values by their names."""
+        """The tensors of the inputs, out of the model's and of reference values by their names."""
         return {
             str(v.name): values[self.keys[str(v.name)]]
             if str(v.name) in self.keys
-            else setting.feeds[str(v.name)]
+            else given[str(v.name)]
             for v in self.inputs
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +47,7 @@ class Setting:
         runner: how the ONNX model is run.
         module: the module in eager mode, where there is one.
         call: its arguments.
+        taken: the arguments as the reference takes them, some of them by other names.
         place: which set of inputs it is, from 1.
     """
 
@@ -55,7 +57,23 @@ class Setting:
     runner: Runner
     module: torch.nn.Module | None = None
     call: Call = ((), {})
+    taken: Call = ((), {})
     place: int = 1
+
+    def feeds_of(self, model: ir.Model) -> Mapping[str, torch.Tensor]:
+        """The inputs of another ONNX model that was made of the same.
+
+        Raises:
+            UsageError: it takes others.
+        """
+        args, kwargs = self.taken
+        if self.reference.program is not None:
+            names: Sequence[str | int] = read_signature(self.reference.program).parameters
+        elif self.module is not None:
+            names = positional_keys(inspect.signature(self.module.forward), len(args))
+        else:
+            return self.feeds
+        return model_feeds(model, args, kwargs, names)
 
     @cached_property
     def coarsest(self) -> torch.dtype | None:
@@ -119,7 +137,7 @@ def _of_program(
 ) -> Setting:
     found = references.of_program(program, *call, candidate.graph)
     feeds = model_feeds(candidate, *call, read_signature(program).parameters)
-    return _matched(Setting(candidate, feeds, found, runner, call=call))
+    return _matched(Setting(candidate, feeds, found, runner, call=call, taken=call))
 
 
 def _of_file(
@@ -167,10 +185,10 @@ def _of_module(  # noqa: PLR0917  (all of it is what was given)
         feeds = model_feeds(candidate, *call, names)
         if program is None or against == "eager":
             found = references.of_module(module, *call, candidate.graph)
-            return Setting(candidate, feeds, found, runner, module, call)
+            return Setting(candidate, feeds, found, runner, module, call, call)
         given = call if exported else named[id(call)]
         found = references.of_program(program, *given, candidate.graph)
-        return _matched(Setting(candidate, feeds, found, runner, module, call))
+        return _matched(Setting(candidate, feeds, found, runner, module, call, given))
 
     return _each(calls, make)
 

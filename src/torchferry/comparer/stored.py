@@ -86,8 +86,7 @@ def of_dump(
             f"output:{i}" for k, stem in stems.items() if not stem for i in range(counts[k])
         }
         aligned = align_modules(onnx.graph, stems.values())
-        known = single | returned
-        origins = {name: origin for name, origin in aligned.items() if origin.key in known}
+        origins = {n: origin for n, origin in aligned.items() if origin.key in single | returned}
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         for key, value in read_entries(path):

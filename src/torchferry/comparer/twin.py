@@ -8,21 +8,24 @@ reference's values, and believed only where the result is right.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 import onnx_ir as ir
 import torch
-from torch.export import ExportedProgram
 
-from torchferry.comparer.align import align_program
+from torchferry.capturer import capture
+from torchferry.comparer.align import align_modules, align_program
 from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.judge import Allows
+from torchferry.comparer.match import match_numbers
 from torchferry.comparer.provenance import fx_said
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
-from torchferry.converter.torch_onnx import export_program
-from torchferry.errors import ConversionError, UsageError
+from torchferry.converter.torch_onnx import Flat, export_program, export_script
+from torchferry.errors import CaptureError, ConversionError, UsageError
+from torchferry.observer import Observation
 
 __all__ = ["twin_values"]
 
@@ -46,20 +49,19 @@ def twin_values(
     """
     origins = setting.reference.origins
     key = origins[str(segment.output.name)].key
-    made = _other(setting, key)
-    if made is None:
+    twin = _other(setting)
+    if twin is None:
         return {}
-    model, keys = made
-    name = next((name for name, other in keys.items() if other == key), None)
+    name = next((name for name, other in twin.keys.items() if other == key), None)
     if name is None:
         return {}
     known = {origin.key for origin in origins.values()} - {key}
-    twin = segment_of(model, name, {n: k for n, k in keys.items() if k in known})
-    feeds = twin.feeds(setting, dict(setting.reference.values(set(twin.keys.values()))))
-    found = twin.run(feeds)[0]
+    part = segment_of(twin.model, name, {n: k for n, k in twin.keys.items() if k in known})
+    feeds = part.feeds(twin.feeds, dict(setting.reference.values(set(part.keys.values()))))
+    found = part.run(feeds)[0]
     if not allows(expected, difference_of(expected, found.get(name))):
         return {}
-    pairs = _pairs(segment, twin, by_name=_says_names(setting.onnx, model))
+    pairs = _pairs(segment, part, by_name=_says_names(setting.onnx, twin.model))
     return {
         str(here.name): _as_declared(here, value)
         for here, there in pairs.items()
@@ -74,36 +76,87 @@ def _as_declared(value: ir.Value, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if kind is None or not tensor.is_floating_point() else tensor.to(kind)
 
 
-def _other(setting: Setting, key: str) -> tuple[ir.Model, dict[str, str]] | None:
-    """A model that should hold the same, and the reference's name of each of its values."""
+@dataclass(frozen=True)
+class _Twin:
+    """A model that should hold the same.
+
+    Attributes:
+        model: it.
+        keys: the reference's name of each of its values that has one.
+        feeds: its inputs.
+    """
+
+    model: ir.Model
+    keys: Mapping[str, str]
+    feeds: Mapping[str, torch.Tensor]
+
+
+def _other(setting: Setting) -> _Twin | None:
     reference = setting.reference
     if reference.model is not None:
-        names = [*(str(v.name) for v in reference.model.graph.inputs), key]
+        names = [*(str(v.name) for v in reference.model.graph.inputs)]
         names += [origin.key for origin in reference.origins.values()]
         made = {str(v.name) for node in reference.model.graph for v in node.outputs}
-        return reference.model, {name: name for name in names if name in made}
-    if reference.program is None or reference.plain is None:
-        return None
+        keys = {name: name for name in names if name in made}
+        return _Twin(reference.model, keys, setting.feeds)
     try:
-        fresh = _exported_anew(reference.program, setting.onnx)
-    except (ConversionError, UsageError):
+        fresh, feeds = _exported_anew(setting)
+    except (CaptureError, ConversionError, UsageError):
         return None
-    keys = {n: origin.key for n, origin in align_program(reference.plain, fresh.graph).items()}
-    return fresh, keys
+    if reference.plain is None:
+        paths = {origin.key for origin in reference.origins.values()}
+        found = align_modules(fresh.graph, paths)
+    else:
+        found = align_program(reference.plain, fresh.graph)
+        if _by_torch_script(fresh):
+            found = match_numbers(replace(reference, origins=found), fresh, feeds)
+    return _Twin(fresh, {name: origin.key for name, origin in found.items()}, feeds)
 
 
-def _exported_anew(program: ExportedProgram, model: ir.Model) -> ir.Model:
-    """What the exporter that wrote a model makes of the program.
+def _exported_anew(setting: Setting) -> tuple[ir.Model, Mapping[str, torch.Tensor]]:
+    """What the exporter that wrote a model makes of the reference today, and its inputs.
 
     Raises:
-        ConversionError: it cannot.
+        CaptureError: the reference cannot be captured.
+        ConversionError: the exporter cannot.
+        UsageError: there is nothing to export, or it takes other inputs.
     """
+    model, module = setting.onnx, setting.module
     opset = model.opset_imports.get("")
-    if not _by_torch_onnx(model):
-        return convert(program, opset=opset)
-    # What it optimizes has its constants as initializers.
-    optimize = not any(node.op_type == "Constant" for node in model.graph)
-    return export_program(program, opset, optimize=optimize)
+    if module is not None and _by_torch_script(model):
+        flat = Flat(module, setting.call)
+        feeds = {f"input_{index}": tensor for index, tensor in enumerate(flat.tensors)}
+        return export_script(flat, [*feeds], _axes(setting, feeds), opset), feeds
+    program = setting.reference.program
+    if program is None:
+        if module is None:
+            raise UsageError("a dump cannot be exported")
+        program = capture(module, Observation.from_inputs(module, [setting.taken])).program
+    if _by_torch_onnx(model):
+        # What it optimizes has its constants as initializers.
+        optimize = not any(node.op_type == "Constant" for node in model.graph)
+        fresh = export_program(program, opset, optimize=optimize)
+    else:
+        fresh = convert(program, opset=opset)
+    return fresh, setting.feeds_of(fresh)
+
+
+def _axes(setting: Setting, feeds: Mapping[str, torch.Tensor]) -> dict[str, dict[int, str]]:
+    """The dynamic axes of the inputs of the model that is compared, for other names of these."""
+    ours = {id(tensor): name for name, tensor in setting.feeds.items()}
+    shapes = {str(value.name): value.shape or () for value in setting.onnx.graph.inputs}
+    return {
+        name: {
+            axis: f"{name}_{axis}"
+            for axis, size in enumerate(shapes.get(ours.get(id(tensor), ""), ()))
+            if not isinstance(size, int)
+        }
+        for name, tensor in feeds.items()
+    }
+
+
+def _by_torch_script(model: ir.Model) -> bool:
+    return any((node.name or "").startswith("/") for node in model.graph)
 
 
 def _by_torch_onnx(model: ir.Model) -> bool:

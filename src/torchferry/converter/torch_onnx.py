@@ -1,21 +1,31 @@
-"""``torch.onnx.export`` as it stands, to compare ours with."""
+"""``torch.onnx.export`` as it stands, both of its exporters, to compare ours with."""
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
 from torchferry.errors import ConversionError
+from torchferry.values.buffers import buffers_kept
+from torchferry.values.flatten import flatten, unflatten
+from torchferry.values.kinds import attempt
+from torchferry.values.randomness import random_kept
 
-__all__ = ["export_module", "export_program"]
+__all__ = ["Flat", "export_module", "export_program", "export_script", "script_bytes"]
+
+Axes = Mapping[str, Mapping[int, str]]
+"""Names of the dynamic axes, by names of inputs."""
 
 
 def export_module(
@@ -45,6 +55,67 @@ def export_program(program: ExportedProgram, opset: int | None, *, optimize: boo
         ConversionError: it failed; the message is the first line of its own.
     """
     return _exported(program, (), opset, optimize=optimize).model
+
+
+class Flat(torch.nn.Module):
+    """A module that takes tensors and returns tensors, whatever the one inside does.
+
+    Attributes:
+        places: path below args or kwargs, and leaf, of every tensor argument.
+        tensors: those leaves.
+    """
+
+    def __init__(
+        self, inner: torch.nn.Module, given: tuple[tuple[Any, ...], Mapping[str, Any]]
+    ) -> None:
+        """Take what is to be called, and an example of what it is called with."""
+        super().__init__()
+        self.inner = inner
+        self.training = inner.training
+        leaves, self.structure = flatten(given)
+        self.leaves = [leaf for _, leaf in leaves]
+        # The first step says only whether it is args or kwargs.
+        self.places = [(p[1:], leaf) for p, leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.tensors = [leaf for _, leaf in self.places]
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the module inside with these tensors in the place of those of the example."""
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(x, torch.Tensor) else x for x in self.leaves]
+        args, kwargs = unflatten(leaves, self.structure)
+        found, _ = flatten(self.inner(*args, **kwargs))
+        return tuple(leaf for _, leaf in found if isinstance(leaf, torch.Tensor))
+
+
+def script_bytes(flat: Flat, names: Sequence[str], axes: Axes, **options: Any) -> bytes:
+    """What the TorchScript exporter makes of a module; it raises anything, and warns of much."""
+    stream = io.BytesIO()
+    given = {"input_names": [*names], "dynamic_axes": axes, **options}
+    with torch.no_grad():
+        torch.onnx.export(
+            flat,
+            tuple(flat.tensors),
+            stream,  # type: ignore[arg-type]  # the older exporter writes to streams too
+            dynamo=False,
+            **given,
+        )
+    return stream.getvalue()
+
+
+def export_script(flat: Flat, names: Sequence[str], axes: Axes, opset: int | None) -> ir.Model:
+    """What the TorchScript exporter makes of a module, which stays as it was.
+
+    Raises:
+        ConversionError: it failed; the message is the first line of its own.
+    """
+    modes = [(module, module.training) for module in flat.modules()]
+    with _quiet(), random_kept(), buffers_kept(flat):
+        content, error = attempt(partial(script_bytes, flat, names, axes, opset_version=opset))
+    for module, training in modes:
+        module.training = training
+    if error is not None:
+        raise ConversionError(f"torch.onnx.export failed: {_root(error)}") from error
+    return ir.from_proto(onnx.load_model_from_string(content))
 
 
 def _exported(model: Any, args: Any, opset: int | None, **options: Any) -> torch.onnx.ONNXProgram:

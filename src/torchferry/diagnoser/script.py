@@ -7,7 +7,6 @@ warning says so.
 from __future__ import annotations
 
 import functools
-import io
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterator
@@ -22,13 +21,13 @@ from torch.jit._trace import TracerWarning
 from torch.overrides import TorchFunctionMode
 
 from torchferry.capturer import export_arguments
+from torchferry.converter.torch_onnx import Flat, script_bytes
 from torchferry.diagnoser.made import Attempted, Options, arguments_of, save_to_run, tensors_of
 from torchferry.diagnoser.quiet import line_here, modules_here
 from torchferry.diagnoser.segment import plain_signature
 from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
 from torchferry.values.clone import clone
-from torchferry.values.flatten import flatten, unflatten
 from torchferry.values.signature import SIGNATURE_KEY
 
 __all__ = ["torch_script"]
@@ -48,25 +47,16 @@ _SILENT = {"allclose", "equal", "is_nonzero"}
 def torch_script(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """The older exporter, with all inputs and outputs taken apart."""
     args, kwargs, _ = export_arguments(model, seen, TorchDim.DYNAMIC)
-    flat = _Flat(model, (args, kwargs))
+    flat = Flat(model, (args, kwargs))
     names = [f"input_{index}" for index in range(len(flat.tensors))]
     dynamic = {path: axes for path, axes in seen.map_axes(lambda *_: True).items() if axes}
     axes = {}
     for name, (path, _) in zip(names, flat.places, strict=True):
         if path in dynamic:
             axes[name] = {axis: f"{name}_dim_{axis}" for axis in dynamic[path]}
-    stream = io.BytesIO()
-    given = {"input_names": names, "dynamic_axes": axes, **options}
     silent = _Reads(_SILENT)
-    with torch.no_grad(), _hearing() as lines, silent:
-        torch.onnx.export(
-            flat,
-            tuple(flat.tensors),
-            stream,  # type: ignore[arg-type]  # the older exporter writes to streams too
-            dynamo=False,
-            **given,
-        )
-    content = stream.getvalue()
+    with _hearing() as lines, silent:
+        content = script_bytes(flat, names, axes, **options)
 
     @functools.cache
     def session() -> Session:
@@ -140,31 +130,3 @@ def _lines_that_read(run: Callable[[], Any]) -> Lines:
     with torch.no_grad(), reads:
         run()
     return reads.lines
-
-
-class _Flat(torch.nn.Module):
-    """A module that takes tensors and returns tensors, whatever the one inside does.
-
-    Attributes:
-        places: path below args or kwargs, and leaf, of every tensor argument.
-        tensors: those leaves.
-    """
-
-    def __init__(
-        self, inner: torch.nn.Module, given: tuple[tuple[Any, ...], dict[str, Any]]
-    ) -> None:
-        super().__init__()
-        self.inner = inner
-        self.train(inner.training)
-        leaves, self.structure = flatten(given)
-        self.leaves = [leaf for _, leaf in leaves]
-        # The first step says only whether it is args or kwargs.
-        self.places = [(p[1:], leaf) for p, leaf in leaves if isinstance(leaf, torch.Tensor)]
-        self.tensors = [leaf for _, leaf in self.places]
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the module inside with these tensors in the place of those of the example."""
-        rest = iter(tensors)
-        leaves = [next(rest) if isinstance(x, torch.Tensor) else x for x in self.leaves]
-        args, kwargs = unflatten(leaves, self.structure)
-        return tuple(tensors_of(self.inner(*args, **kwargs)))
