@@ -3,8 +3,11 @@
 A fault is planted in a random node of an exported model: a weight scaled by 1.01, an ``axis`` or
 an epsilon changed, or a result rounded to float16 and back. Only faults that onnxruntime shows to
 change the model's outputs count. `compare` is to name that node as the first divergence, from the
-program and the file alone. The models are small ones of the zoo with random weights. Writes
-planted_nodes.json and its section of RESULTS.md beside this file; exits 1 when a node is missed.
+program and the file alone. So it is, with one fault for each model in turn, in files that
+torch.onnx and the TorchScript exporter wrote, the latter of the model inside another; beside the
+captured program, and beside the module in eager mode. The models are small ones of the zoo with
+random weights. Writes planted_nodes.json and its section of RESULTS.md beside this file; exits 1
+when a node is missed.
 
     python benchmarks/planted_nodes.py [--no-write] [--seed 0] [MODEL ...]
 """
@@ -17,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -29,9 +33,11 @@ from torchferry.comparer import compare
 from torchferry.comparer.feeds import model_feeds
 from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
 from torchferry.converter import convert
-from torchferry.errors import RunError
+from torchferry.converter.torch_onnx import Flat, export_program, export_script
+from torchferry.errors import ConversionError, RunError
 from torchferry.exporter.source import load_source
 from torchferry.observer import Observation
+from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
 
 QUESTION = "Does compare name the ONNX node that is at fault?"
@@ -47,6 +53,8 @@ VISIBLE = 1e-3  # how much of its scale an output must change
 class Line:
     """One fault: where it was planted, and what was named."""
 
+    file: str
+    against: str
     model: str
     fault: str
     planted: str
@@ -154,7 +162,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
-    lines = [line for name in options.models for line in try_model(name, options.seed)]
+    lines: list[Line] = []
+    for number, name in enumerate(options.models):
+        lines += try_model(name, options.seed, number)
     section = table(lines)
     print(section)
     if not options.no_write:
@@ -162,39 +172,93 @@ def main() -> int:
     return 0 if all(line.right for line in lines) else 1
 
 
-def try_model(name: str, seed: int) -> list[Line]:
+def try_model(name: str, seed: int, number: int) -> list[Line]:
     source = load_source(f"zoo:{name}")
-    seen = Observation.from_inputs(source.model, source.input_sets)
-    program = capture(source.model, seen).program
+    module = source.model.eval()
+    seen = Observation.from_inputs(module, source.input_sets)
+    program = capture(module, seen).program
     call = seen.normalized(seen.calls[0])
+    tried = Tried(name, call, seed)
     lines = []
-    for fault, plant in FAULTS.items():
-        found = planted(program, call, plant, random.Random(f"{name} {fault} {seed}"),
-                        LIMITS.get(fault, VISIBLE))  # fmt: skip
-        if found is None:
-            continue
-        model, value, nodes = found
-        started = time.perf_counter()
-        compared = compare(program, model, call, feed="torch")
-        seconds = time.perf_counter() - started
-        named = ", ".join(compared.suspects)
-        right = set(compared.suspects) == nodes
-        where = ", ".join(sorted(nodes))
-        lines.append(Line(name, fault, f"{where} → {value}", named, right, seconds))
+    for fault in FAULTS:
+        lines += tried.line("torchferry", lambda: convert(program), fault, program)
+    written = written_by_others(module, program, seen)
+    for file, make in written.items():
+        for against in ("program", "eager"):
+            number += 1
+            lines += tried.line(file, make, [*FAULTS][number % len(FAULTS)], module, against)
     return lines
 
 
+def written_by_others(
+    module: torch.nn.Module, program: ExportedProgram, seen: Observation
+) -> dict[str, Callable[[], ir.Model]]:
+    """How each makes its file; those that cannot, or return more, are left out."""
+    flat = Flat(module, clone(seen.normalized(seen.calls[0])))
+    count = len(flat(*clone(flat.tensors)))
+    dynamic = seen.map_axes(lambda *_: True)
+    axes = {
+        f"input_{index}": {axis: f"input_{index}_{axis}" for axis in dynamic.get(path, ())}
+        for index, (path, _) in enumerate(flat.places)
+    }
+    ways = {
+        "torch.onnx": lambda: export_program(program, 20, optimize=True),
+        "TorchScript": lambda: export_script(flat, [*axes], axes, 18),
+    }
+    found = {}
+    for file, make in ways.items():
+        try:
+            made = make()
+            if len(made.graph.outputs) != count:
+                raise ConversionError(f"{len(made.graph.outputs)} outputs, the module {count}")
+            found[file] = partial(ir.from_proto, ir.to_proto(made))
+        except ConversionError as error:
+            print(f"{type(module).__name__}, {file}: {error}", file=sys.stderr)
+    return found
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A model of the zoo and a call of it."""
+
+    name: str
+    call: tuple[tuple[object, ...], dict[str, object]]
+    seed: int
+
+    def line(
+        self,
+        file: str,
+        make: Callable[[], ir.Model],
+        fault: str,
+        reference: ExportedProgram | torch.nn.Module,
+        against: str = "program",
+    ) -> list[Line]:
+        """Plant a fault and find it; nothing where there is no place for it."""
+        draw = random.Random(f"{self.name} {fault} {self.seed}")
+        found = planted(make, self.call, FAULTS[fault], draw, LIMITS.get(fault, VISIBLE))
+        if found is None:
+            return []
+        model, value, nodes = found
+        started = time.perf_counter()
+        compared = compare(reference, model, self.call, feed="torch", against=against)
+        seconds = time.perf_counter() - started
+        named = ", ".join(compared.suspects)
+        right = set(compared.suspects) == nodes
+        where = f"{', '.join(sorted(nodes))} → {value}"
+        return [Line(file, against, self.name, fault, where, named, right, seconds)]
+
+
 def planted(
-    program: ExportedProgram,
+    make: Callable[[], ir.Model],
     call: tuple[tuple[object, ...], dict[str, object]],
     plant: Callable[[ir.Model, random.Random], str | None],
     draw: random.Random,
     limit: float,
 ) -> tuple[ir.Model, str, set[str]] | None:
     """A faulty model whose outputs show it, the value at fault and the nodes that make it."""
-    before = outputs(convert(program), call)
+    before = outputs(make(), call)
     for _ in range(20):
-        model = convert(program)
+        model = make()
         value = plant(model, draw)
         if value is None:
             return None
@@ -222,9 +286,11 @@ def changed(before: list[torch.Tensor], after: list[torch.Tensor], limit: float)
 
 
 def table(lines: list[Line]) -> str:
-    head = ("model", "fault", "planted in", "named", "right", "time")
+    head = ("file of", "beside", "model", "fault", "planted in", "named", "right", "time")
     rows = [
         (
+            x.file,
+            x.against,
             x.model,
             x.fault,
             x.planted,
@@ -234,7 +300,7 @@ def table(lines: list[Line]) -> str:
         )
         for x in lines
     ]
-    return markdown(head, rows, right=(5,))
+    return markdown(head, rows, right=(7,))
 
 
 def write(lines: list[Line], shown: str) -> None:

@@ -1,35 +1,26 @@
 """The values inside one part of a graph as they should be: from a twin that is known to be right.
 
 What a node's interior values should hold no program tells. The same part of the graph that is
-compared with does, or what the exporter that wrote the file makes of the program today: run on the
-reference's values, and believed only where the result is right.
+compared with does, or what the exporter that wrote the file makes of the reference today: run on
+the reference's values, and believed only where the result is right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 import onnx_ir as ir
 import torch
 
-from torchferry.capturer import capture
-from torchferry.comparer.align import align_modules, align_program
+from torchferry.comparer.anew import OURS, Twin, twins
 from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.judge import Allows
-from torchferry.comparer.match import match_numbers
-from torchferry.comparer.provenance import fx_said
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
-from torchferry.converter import convert
-from torchferry.converter.torch_onnx import Flat, export_program, export_script
-from torchferry.errors import CaptureError, ConversionError, UsageError
-from torchferry.observer import Observation
 
 __all__ = ["twin_values"]
 
-_OURS = "torchferry"  # producer of a file
 _LEFT_OVER = 2  # nodes that only one of two twins has, as a Cast and another back
 
 Values = dict[str, torch.Tensor]
@@ -47,11 +38,16 @@ def twin_values(
         expected: what is to come out.
         allows: whether a value passes.
     """
+    told = (_told(segment, setting, twin, expected, allows) for twin in twins(setting))
+    return next(filter(None, told), {})
+
+
+def _told(
+    segment: Segment, setting: Setting, twin: Twin, expected: torch.Tensor, allows: Allows
+) -> Values:
+    """What one twin says."""
     origins = setting.reference.origins
     key = origins[str(segment.output.name)].key
-    twin = _other(setting)
-    if twin is None:
-        return {}
     name = next((name for name, other in twin.keys.items() if other == key), None)
     if name is None:
         return {}
@@ -76,96 +72,9 @@ def _as_declared(value: ir.Value, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if kind is None or not tensor.is_floating_point() else tensor.to(kind)
 
 
-@dataclass(frozen=True)
-class _Twin:
-    """A model that should hold the same.
-
-    Attributes:
-        model: it.
-        keys: the reference's name of each of its values that has one.
-        feeds: its inputs.
-    """
-
-    model: ir.Model
-    keys: Mapping[str, str]
-    feeds: Mapping[str, torch.Tensor]
-
-
-def _other(setting: Setting) -> _Twin | None:
-    reference = setting.reference
-    if reference.model is not None:
-        names = [*(str(v.name) for v in reference.model.graph.inputs)]
-        names += [origin.key for origin in reference.origins.values()]
-        made = {str(v.name) for node in reference.model.graph for v in node.outputs}
-        keys = {name: name for name in names if name in made}
-        return _Twin(reference.model, keys, setting.feeds)
-    try:
-        fresh, feeds = _exported_anew(setting)
-    except (CaptureError, ConversionError, UsageError):
-        return None
-    if reference.plain is None:
-        paths = {origin.key for origin in reference.origins.values()}
-        found = align_modules(fresh.graph, paths)
-    else:
-        found = align_program(reference.plain, fresh.graph)
-        if _by_torch_script(fresh):
-            found = match_numbers(replace(reference, origins=found), fresh, feeds)
-    return _Twin(fresh, {name: origin.key for name, origin in found.items()}, feeds)
-
-
-def _exported_anew(setting: Setting) -> tuple[ir.Model, Mapping[str, torch.Tensor]]:
-    """What the exporter that wrote a model makes of the reference today, and its inputs.
-
-    Raises:
-        CaptureError: the reference cannot be captured.
-        ConversionError: the exporter cannot.
-        UsageError: there is nothing to export, or it takes other inputs.
-    """
-    model, module = setting.onnx, setting.module
-    opset = model.opset_imports.get("")
-    if module is not None and _by_torch_script(model):
-        flat = Flat(module, setting.call)
-        feeds = {f"input_{index}": tensor for index, tensor in enumerate(flat.tensors)}
-        return export_script(flat, [*feeds], _axes(setting, feeds), opset), feeds
-    program = setting.reference.program
-    if program is None:
-        if module is None:
-            raise UsageError("a dump cannot be exported")
-        program = capture(module, Observation.from_inputs(module, [setting.taken])).program
-    if _by_torch_onnx(model):
-        # What it optimizes has its constants as initializers.
-        optimize = not any(node.op_type == "Constant" for node in model.graph)
-        fresh = export_program(program, opset, optimize=optimize)
-    else:
-        fresh = convert(program, opset=opset)
-    return fresh, setting.feeds_of(fresh)
-
-
-def _axes(setting: Setting, feeds: Mapping[str, torch.Tensor]) -> dict[str, dict[int, str]]:
-    """The dynamic axes of the inputs of the model that is compared, for other names of these."""
-    ours = {id(tensor): name for name, tensor in setting.feeds.items()}
-    shapes = {str(value.name): value.shape or () for value in setting.onnx.graph.inputs}
-    return {
-        name: {
-            axis: f"{name}_{axis}"
-            for axis, size in enumerate(shapes.get(ours.get(id(tensor), ""), ()))
-            if not isinstance(size, int)
-        }
-        for name, tensor in feeds.items()
-    }
-
-
-def _by_torch_script(model: ir.Model) -> bool:
-    return any((node.name or "").startswith("/") for node in model.graph)
-
-
-def _by_torch_onnx(model: ir.Model) -> bool:
-    return model.producer_name != _OURS and any(fx_said(node)[0] for node in model.graph)
-
-
 def _says_names(one: ir.Model, other: ir.Model) -> bool:
     """Whether interior values of one name are the same: torchferry calls them after FX nodes."""
-    return one.producer_name == _OURS == other.producer_name
+    return one.producer_name == OURS == other.producer_name
 
 
 def _pairs(segment: Segment, twin: Segment, *, by_name: bool) -> Pairs:
