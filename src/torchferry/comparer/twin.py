@@ -89,6 +89,8 @@ def _pairs(segment: Segment, twin: Segment, *, by_name: bool) -> Pairs:
         values = [v for node in segment.nodes for v in node.outputs]
         return {value: made[value.name] for value in values if value.name in made} | ends
     nodes = _paired(segment.nodes, twin.nodes)
+    if not nodes:
+        return {}
     pairs = {
         here: there
         for one, two in nodes.items()
