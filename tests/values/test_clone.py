@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchferry.errors import UsageError
 from torchferry.values.caches import cache_pairs, make_dynamic_cache, make_static_cache
-from torchferry.values.clone import clone
+from torchferry.values.clone import Again, clone
 from torchferry.values.difference import max_diff
 from torchferry.values.flatten import flatten
 
@@ -311,3 +311,65 @@ def test_within_torch_func():
         return (x * weight).sum()
 
     assert torch.func.grad(kept)(torch.ones(2)).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.bool]
+)
+@pytest.mark.parametrize("shape", [(3, 4), (), (0, 2)])
+def test_a_tensor_that_is_its_earlier_copy_gets_it_again(dtype, shape):
+    again, x = Again(), torch.ones(shape).to(dtype)
+    first = clone([x], again)[0]
+    assert clone({"x": x}, again)["x"] is first is not x
+    assert clone(x.clone(), again) is not first
+    assert clone(x) is not first
+
+
+def write_by_numpy(x):
+    x.detach().numpy()[0] = 2
+
+
+CHANGES = {
+    "in place": lambda x: x.detach()[0].fill_(2),
+    "data": lambda x: x.data.mul_(2),
+    "numpy": write_by_numpy,
+    "sign of zero": lambda x: x.data[2:].neg_(),
+    "shape": lambda x: setattr(x, "data", x.data[None]),
+    "requires_grad": lambda x: x.requires_grad_(False),
+    "attribute": lambda x: setattr(x, "scale", 3),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_tensor_that_was_changed_is_copied_anew(name):
+    again, x = Again(), torch.tensor([1.0, float("nan"), 0.0], requires_grad=True)
+    first = clone(x, again)
+    assert clone(x, again) is first  # NaN too: bits are compared
+    before = first.detach().clone()
+    CHANGES[name](x)
+    second = clone(x, again)
+    assert second is not first
+    assert (second.shape, second.requires_grad) == (x.shape, x.requires_grad)
+    assert vars(second) == vars(x)
+    for copied, original in ((first, before), (second, x)):
+        bits = [t.detach().view(torch.int32).tolist() for t in (copied, original)]
+        assert bits[0] == bits[1]
+
+
+def test_tensors_that_are_dead_are_not_found_again():
+    again = Again()
+    copies = [clone(torch.ones(3), again) for _ in range(5)]
+    assert len({id(copied) for copied in copies}) == 5
+    assert not len(again)
+
+
+def test_views_of_one_storage_and_classes_get_no_copy_again():
+    again, x = Again(), torch.ones(4)
+    clone([x, x[1:]], again)
+    assert not len(again)
+    kept = clone(x, again)
+    parameter = torch.nn.Parameter(x)
+    copied = clone(parameter, again)
+    assert type(copied) is torch.nn.Parameter
+    assert clone(parameter, again) is copied is not kept
+    assert clone(torch.ones(2, dtype=torch.complex128), again) is not None

@@ -20,7 +20,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tap import tapped
-from torchferry.values.clone import clone
+from torchferry.values.clone import Again, clone
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten
 
@@ -46,7 +46,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Record(Call):
-    """One call of a piece, copied as it was before and after.
+    """One call of a piece; its tensors may be those of other records too: read them only.
 
     Attributes:
         mutation: what it changed in its arguments; None when it changed nothing.
@@ -280,18 +280,19 @@ def recorded(root: Piece, traced_functions: Sequence[Function] = ()) -> Iterator
     original = torch.cond
     running: list[Piece] = []
     found: dict[Function, _Recorder] = {}
+    copies = Again()  # what one module returns and the next takes: one copy
 
     def route(one: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not running or torch.compiler.is_compiling():
             return one.function(*args, **kwargs)
         if one not in found:
-            found[one] = _Recorder(_add_function(running[-1], one), running)
+            found[one] = _Recorder(_add_function(running[-1], one), running, copies)
         entered = found[one].enter(args, kwargs)
         outputs = one.function(*args, **kwargs)
         found[one].leave(entered, outputs)
         return outputs
 
-    taps = [_Recorder(piece, running) for piece in root.walk()]
+    taps = [_Recorder(piece, running, copies) for piece in root.walk()]
     with tapped(taps), routed(traced_functions, route):
         torch.cond = _eager_cond(original)
         try:
@@ -329,9 +330,10 @@ Entered = tuple[Arguments, Arguments, Leaves, float, int]
 class _Recorder:
     """The tap on one piece."""
 
-    def __init__(self, piece: Piece, running: list[Piece]) -> None:
+    def __init__(self, piece: Piece, running: list[Piece], copies: Again) -> None:
         self.piece = piece
         self.running = running  # the pieces that are being called, the innermost last
+        self.copies = copies
         self.module = piece.model
         self.method = piece.entry
 
@@ -339,7 +341,7 @@ class _Recorder:
         """Nothing is recorded while torch.export traces."""
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entered:
-        copied = clone((args, kwargs), lazy=True)
+        copied = clone((args, kwargs), self.copies)
         given = self._given(args, kwargs)
         before = {path: (leaf, _version(leaf)) for path, leaf in flatten(given)[0]}
         depth = len(self.running)
@@ -361,8 +363,8 @@ class _Recorder:
         (args, kwargs), given, before, start, depth = entered
         del self.running[depth:]  # with those that an exception ended
         seconds = time.perf_counter() - start
-        mutation = _mutation(given, before)
-        copied = clone(outputs, lazy=True)
+        mutation = _mutation(given, before, self.copies)
+        copied = clone(outputs, self.copies)
         self.piece.calls.append(Record(args, kwargs, copied, seconds, mutation))
 
 
@@ -371,7 +373,7 @@ def _version(leaf: Any) -> int:
     return leaf._version if isinstance(leaf, torch.Tensor) and not leaf.is_inference() else 0
 
 
-def _mutation(given: Arguments, before: Leaves) -> Mutation | None:
+def _mutation(given: Arguments, before: Leaves, copies: Again) -> Mutation | None:
     leaves, structure = flatten(given)
     found: list[tuple[Path | None, Any]] = []
     for path, leaf in leaves:
@@ -380,8 +382,8 @@ def _mutation(given: Arguments, before: Leaves) -> Mutation | None:
             written = isinstance(leaf, torch.Tensor) and _version(leaf) != version
             changed = written or not (leaf is old or leaf == old)
             found.append((path if leaf is old or not changed else None,
-                          clone(leaf, lazy=True) if changed else None))  # fmt: skip
+                          clone(leaf, copies) if changed else None))  # fmt: skip
         else:
-            found.append((None, clone(leaf, lazy=True)))
+            found.append((None, clone(leaf, copies)))
     same = all(path is not None and value is None for path, value in found)
     return None if same and len(found) == len(before) else Mutation(structure, tuple(found))
