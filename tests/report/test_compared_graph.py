@@ -58,8 +58,11 @@ def test_nan_and_what_could_not_be_computed_are_told():
     failed = row(0, "failed", got=None, error=lost, note="no kernel", histogram=None)
     item = compared_graph(compared(failed)).items[0]
     assert ("type", "float32[2, 3]", "nothing") in item.sides
-    assert dict(item.facts)["reason"] == "it could not be computed no kernel"
+    assert dict(item.facts)["reason"] == "it could not be computed: no kernel"
     assert (item.heat, item.spread) == (1.0, None)
+    lonely = Discrepancy(math.inf, math.inf, math.inf, n=6, dnan=2)
+    item = compared_graph(compared(row(0, "differs", error=lonely, got=bad))).items[0]
+    assert dict(item.facts)["difference"] == "NaN on one side only, in 2 elements"
 
 
 def test_of_several_values_of_a_node_the_worst_is_told():
@@ -72,3 +75,22 @@ def test_of_several_values_of_a_node_the_worst_is_told():
 def test_without_a_fault_the_largest_difference_comes_first():
     assert compared_graph(compared(row(0), row(1, by=1e-6), row(2))).first == 1
     assert compared_graph(compared()).first == 0
+
+
+def test_a_node_at_fault_is_marked_though_nothing_stands_for_what_it_makes():
+    rows = (row(0), row(3, "differs", 0.5))
+    only = compared_graph(compared(*rows, count=4, suspects=("node_2",)))
+    assert [item.tone for item in only.items] == [None, "muted", "bad", "bad"]
+    assert only.first == 2
+    assert only.text.startswith("4 nodes, 2 of them compared")
+    assert dict(only.items[2].facts)["verdict"] == "it is at fault, which shows first in v3"
+    two = compared_graph(compared(*rows, count=4, suspects=("node_1", "node_2")))
+    assert [item.tone for item in two.items] == [None, "bad", "bad", "bad"]
+    assert two.first == 3  # the one whose numbers are seen
+    assert dict(two.items[1].facts)["verdict"].startswith("one of 2 nodes that may be at fault")
+
+
+def test_what_is_random_is_not_taken_for_the_largest_difference():
+    assert compared_graph(compared(row(0, "random", 0.9), row(1, by=1e-6), row(2))).first == 1
+    open_rows = (row(0, by=1e-6), row(1, "incomparable", 0.5))
+    assert compared_graph(compared(*open_rows, count=2)).first == 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json as standard_json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,11 @@ def test_agreement_is_told_in_one_line():
     assert [s.title for s in report.sections] == ["Outputs", "Error by depth", "Layers", "Values"]
 
 
+def test_values_without_a_counterpart_are_counted():
+    report = comparison_report("compare m o.onnx", comparison([row(0)], unaligned=7))
+    assert report.verdict == "all agree: 1 of the graph's 8 values, and 1 output"
+
+
 def test_what_cannot_be_compared_is_no_agreement():
     rows = [row(0), row(1, "incomparable", 0.5, name="y", note="it depends on random numbers")]
     report = comparison_report("compare m o.onnx", comparison(rows, open=("y", "z")))
@@ -55,6 +61,9 @@ def test_what_cannot_be_compared_is_no_agreement():
         "y was not compared: it depends on random numbers", "z was not compared",
     )  # fmt: skip
     assert "call .eval()" in report.next_steps[0]
+    assert not any("--bisect" in step for step in report.next_steps)  # nothing differs
+    cells = section(report, "Outputs").rows[0]
+    assert (cells[0], cells[-1]) == (Cell("y", "warn"), "not compared")
     assert json.to_json(report)["data"]["open"] == ["y", "z"]
 
 
@@ -81,7 +90,8 @@ def test_the_first_divergence_comes_first():
     assert report.problems == (
         "v1 in layers.0.mlp, at model.py:3: it is off by 0.5. Look at node_x",
     )
-    assert "torchferry compare m o.onnx --cut first.onnx" in report.next_steps[0]
+    # Options only: the title does not know with which others the command was called.
+    assert report.next_steps[0].startswith("--cut first.onnx ")
 
 
 def test_several_suspects_are_listed():
@@ -107,6 +117,40 @@ def test_the_local_error_and_what_is_no_number_are_shown():
     assert facts["by itself"].startswith("0.25 at most")
     assert facts["NaN, infinite"] == "4 NaN, 0 inf; expected 0, 0"
     assert "by itself" in section(report, "Values").columns
+
+
+def test_nan_is_told_as_such():
+    lonely = Discrepancy(math.inf, math.inf, math.inf, n=6, dnan=4)
+    bad = replace(row(1, "differs", got=Side((2, 3), "float32", nans=4)), error=lonely)
+    report = comparison_report(
+        "t", comparison([row(0), bad], outputs={"y": lonely}, differing=("y",), suspects=("n",))
+    )
+    assert report.problems == (
+        "v1 in layers.0.mlp, at model.py:3: it has 4 NaN, 0 inf; expected 0, 0. Look at n",
+    )
+    told = "NaN on one side only, in 4 elements"
+    assert dict(section(report, "First divergence").pairs)["difference"] == told
+    assert section(report, "Outputs").rows == ((Cell("y", "bad"), "-", "-", "-", told),)
+
+
+def test_the_verdict_of_a_value_stands_by_its_name():
+    table = section(comparison_report("t", faulty()), "Values")
+    assert table.columns[:3] == ("#", "value", "verdict")
+    assert table.rows[1][:3] == (2, "v1", Cell("differs", "bad"))
+    assert "NaN, inf" not in table.columns  # no value has any
+
+
+def test_of_thousands_that_agree_those_around_the_largest_difference_are_shown():
+    rows = [row(i, error=1e-5 if i == 2000 else 1e-7) for i in range(4000)]
+    rows[10] = row(10, "random", 0.9)
+    report = comparison_report("t", comparison(rows))
+    table = section(report, "Values")
+    assert [line[0] for line in table.rows] == list(range(1989, 2014))
+    assert table.note.startswith("25 of 4000")
+    first = section(comparison_report("t", comparison([row(i) for i in range(4000)])), "Values")
+    assert first.note.startswith(f"{len(first.rows)} of 4000")
+    cells = {line[0]: line[2:] for line in section(report, "Layers").rows}
+    assert cells["layers.200.mlp" if "layers.200.mlp" in cells else "layers.200"][-1] == "v2000"
 
 
 def test_a_value_that_could_not_be_computed_has_its_reason():
@@ -142,8 +186,9 @@ STAGES = [("convert", True), ("optimize", True), ("the file, none", False)]
 @pytest.mark.parametrize(
     ("stages", "says"),
     [
-        (STAGES, "a fresh conversion agrees: the file was changed, or written by another version"),
+        (STAGES, "the steps from MODEL agree: the file was changed, or something else wrote it"),
         (STAGES[:2], "no step brings a difference in"),
+        (STAGES[2:], "the file is so without any optimization: look at what wrote it"),
         ([("convert", True), ("optimize", False)], "the difference comes in with: optimize"),
         ([("the file, none", True), ("the file, all", False)],
          "the difference comes in with: the file, all"),

@@ -54,10 +54,29 @@ def test_heights_are_logarithmic_and_clamped():
     plot = error_plot("Errors", [Mark(str(e), "", e) for e in errors], 1e-4)
     path = re.search(r'<path d="(M[^"]+h0)"', plot.svg)[1]
     heights = [float(y) for y in re.findall(r"M\S+ (\S+)h0", path)]
-    assert heights[0] == heights[1] == heights[2] == 184.0
-    assert heights[3] == pytest.approx(99.0)  # half way from 1e-9 to 1e1
-    assert heights[4:] == [14.0] * 4
+    assert heights[0] == heights[1] == heights[2] == 196.0
+    assert heights[3] == pytest.approx(111.0)  # half way from 1e-9 to 1e1
+    assert heights[4:] == [26.0] * 4
     assert plot.text.splitlines()[0] == "▁▁▁▅████"
+
+
+def test_what_was_not_compared_is_no_large_error():
+    drawn = [Mark("r", "draws", 0.9, "muted"), Mark("i", "draws", 0.9, "warn")]
+    plot = error_plot("Errors", [Mark("a", "sums", 1e-4), *drawn, Mark("b", "sums", 0.0)], 1e-4)
+    assert plot.text.splitlines()[0] == "▅??▁"
+    assert plot.text.endswith("1e1 or more, ? was not compared")
+    cells = {rect.find("title").text: rect for rect in parsed(plot.svg).iter("rect")}
+    assert list(cells) == ["sums: 0.0001, a", "draws: not compared", "sums: 0, b"]
+    assert "--warn" in cells["draws: not compared"].get("fill")
+    mixed = error_plot("Errors", [Mark("a", "one", 1e-4), Mark("r", "one", 0.9, "muted")], 1e-4)
+    assert "one: 0.0001, a" in mixed.svg
+
+
+def test_the_name_of_the_first_stands_above_all_dots():
+    """So that it is read also where all that follows is infinite."""
+    endless = [Mark("a", "", 1e-7), *(Mark(f"v{i}", "", math.inf, "bad") for i in range(9))]
+    texts = {t.text: t for t in parsed(error_plot("E", endless, 1e-4, 1).svg).iter("text")}
+    assert float(texts["first: v0"].get("y")) <= 26 - 6  # dots are 6 px
 
 
 def test_names_are_escaped():
@@ -71,6 +90,7 @@ def test_no_values_are_no_fault():
     plot = error_plot("Errors", [], 1e-4)
     assert parsed(plot.svg) is not None
     assert plot.text.splitlines()[0] == ""
+    assert "one bar a value" in error_plot("Errors", marks(2), 1e-4).text
 
 
 def test_the_text_points_to_the_first():

@@ -30,11 +30,25 @@ def test_every_module_has_its_verdict_and_what_it_was_given() -> None:
     facts = dict(block.items[3].facts)
     assert "if x.sum() > 0" in facts["line"]
     assert facts["what to do"].startswith("a value of a tensor decides")
+    assert (facts["verdict"], facts["step"]) == ("FAIL", "EXPORT")
     assert facts["calls"] == "2"
     assert facts["is given"] == "((T1s5x4,),{})"
     assert dict(block.items[0].facts)["because of"] == "2"
     assert dict(block.items[1].facts)["returns"] == "T1s5x4"
     assert "never called" in dict(block.items[2].facts)["note"]
+    assert "`T1s2x5` is a tensor" in block.note
+
+
+class Many(nn.Module):
+    def forward(self, named: dict[str, torch.Tensor]) -> torch.Tensor:
+        return sum(named.values())
+
+
+def test_what_is_too_long_to_be_shown_ends_in_dots() -> None:
+    calls = [({f"a_rather_long_name_{k}": torch.ones(n) for k in range(15)},) for n in (2, 3)]
+    given = dict(module_tree(diagnose(Many(), calls)).items[0].facts)["is given"]
+    assert 300 < len(given) < 310
+    assert given.endswith(" …")
 
 
 def test_tones() -> None:

@@ -223,6 +223,29 @@ def test_nodes_are_found_by_name_operator_and_module(opened: Any) -> None:
     assert evaluate("root.querySelector('.row.here').dataset.path") == "layers.5.norm"
 
 
+def test_a_search_without_a_hit_says_so_and_escape_ends_it(opened: Any) -> None:
+    evaluate = opened(explorer())
+    typed = "(input => { input.value = WANTED; input.dispatchEvent(new Event('input')); })"
+    shown = "root.querySelector('.hits').innerText"
+    evaluate(f"{typed.replace('WANTED', repr('nothing of it'))}(root.querySelector('input'))")
+    assert evaluate(shown) == "nothing of that name"
+    evaluate(f"{typed.replace('WANTED', repr('softmax'))}(root.querySelector('input'))")
+    assert "Softmax" in evaluate(shown)
+    key = "new KeyboardEvent('keydown', {key: 'Escape'})"
+    evaluate(f"root.querySelector('input').dispatchEvent({key})")
+    assert evaluate(shown) == ""
+
+
+def test_long_paths_end_their_lines_between_names(opened: Any) -> None:
+    place = "transformers/models/llama/modeling_llama.py:67 at 0.03436"
+    evaluate = opened(explorer(60, facts=(("line", place),)))
+    parts = (
+        "[...root.querySelector('.about dd').childNodes].map(n => n.textContent || '|').join('')"
+    )
+    assert evaluate(parts) == "transformers/|models/|llama/|modeling_|llama.|py:67 at 0.03436"
+    assert evaluate("root.querySelector('.about dd').textContent") == place
+
+
 def test_five_thousand_nodes_stay_quick(opened: Any) -> None:
     evaluate = opened(explorer(5000))
     spent = evaluate("""(() => {

@@ -22,7 +22,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "br"):
+        if tag not in ("meta", "link", "br", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -157,3 +157,12 @@ def test_a_failed_dump_leaves_the_old_page(good, tmp_path):
         dump(good, tmp_path / "none" / "r.html")
     dump(good, tmp_path / "r.html")
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_a_long_name_in_a_table_may_end_its_line_between_its_parts() -> None:
+    name = "model.layers.0.post_attention<b>_norm"
+    table = Table(("layer", "why"), ((name, "a sentence that is long, but has blanks"),))
+    page = render(Report("t", True, "v", (Section("S", (table,)),)))
+    cell = "model.<wbr>layers.0.<wbr>post_<wbr>attention&lt;b&gt;_<wbr>norm"
+    assert f'<td class="long name">{cell}</td>' in page
+    assert '<td class="long">a sentence that is long, but has blanks</td>' in page

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchferry.report.compared_graph import compared_graph
+from torchferry.report.compared_graph import compared_graph, severity
 from torchferry.report.depth import Mark, error_plot
 from torchferry.report.model import Cell, Facts, Report, Section, Table, Tone
 from torchferry.report.number import number_text
@@ -58,13 +58,16 @@ def comparison_report(title: str, found: Comparison) -> Report:
         verdict=_verdict(found),
         sections=tuple(sections),
         problems=_problems(found),
-        next_steps=_next_steps(title, found),
+        next_steps=_next_steps(found),
         data=_data(found),
     )
 
 
 def _verdict(found: Comparison) -> str:
-    agree = counted(sum(row.verdict == "ok" for row in found.rows), "value")
+    number = sum(row.verdict == "ok" for row in found.rows)
+    agree = counted(number, "value")
+    if found.unaligned:
+        agree = f"{number} of the graph's {counted(len(found.rows) + found.unaligned, 'value')}"
     others = [
         (sum(row.verdict == "random" for row in found.rows), "random"),
         (sum(row.verdict == "incomparable" for row in found.rows), "that cannot be compared"),
@@ -98,6 +101,8 @@ def _problems(found: Comparison) -> tuple[str, ...]:
         place = f" in {row.layer}" if row.layer else ""
         line = f", at {row.line}" if row.line else ""
         why = row.note or row.said.reason or f"it is off by {number_text(row.said.abs)}"
+        if not row.note and row.said.dnan:
+            why = f"it has {_odd(row)}"
         nodes = ", ".join(found.suspects[:4]) or row.node
         said.append(f"{row.name}{place}{line}: {why}. Look at {nodes}")
     elif found.differing:
@@ -108,7 +113,7 @@ def _problems(found: Comparison) -> tuple[str, ...]:
     return (*said, *notes)[:8]
 
 
-def _next_steps(title: str, found: Comparison) -> tuple[str, ...]:
+def _next_steps(found: Comparison) -> tuple[str, ...]:
     if found.ok:
         return found.notes
     steps = []
@@ -121,10 +126,10 @@ def _next_steps(title: str, found: Comparison) -> tuple[str, ...]:
         inputs = found.cut.with_suffix(".inputs.safetensors").name
         steps.append(f"{found.cut} shows it alone; {inputs} holds its inputs and what is expected")
     elif found.first is not None:
-        steps.append(f"torchferry {title} --cut first.onnx  writes the piece that differs")
-    if found.first is not None and found.first.local is None:
+        steps.append("--cut first.onnx  writes the piece that differs, alone, with its inputs")
+    if found.first is not None and found.first.local is None and found.first.got is not None:
         steps.append("--feed torch  tells each node's own error from what it inherited")
-    if not found.stages:
+    if not found.stages and (found.first is not None or found.differing):
         steps.append("--bisect  tells which step of the way brought it in")
     return tuple(steps)
 
@@ -158,12 +163,18 @@ def _first(found: Comparison, row: Row) -> Facts:
 
 def _said(difference: Discrepancy) -> str:
     if not math.isfinite(difference.abs):
-        return "cannot be told in numbers"
+        return _one_sided(difference) or "cannot be told in numbers"
     at = "" if difference.argm is None else f", at {list(difference.argm)}"
     return (
         f"{number_text(difference.abs)} at most{at}, {number_text(difference.mean)} on average, "
         f"{number_text(difference.rel)} relative, of a scale of {number_text(difference.scale)}"
     )
+
+
+def _one_sided(difference: Discrepancy) -> str:
+    """How many elements are NaN on one side only."""
+    count = counted(difference.dnan, "element")
+    return f"NaN on one side only, in {count}" if difference.dnan else ""
 
 
 def _odd(row: Row) -> str:
@@ -176,13 +187,13 @@ def _odd(row: Row) -> str:
 
 
 def _outputs(found: Comparison) -> Table:
+    tones: dict[str, Tone] = dict.fromkeys(found.open, "warn")
+    tones.update(dict.fromkeys(found.differing, "bad"))
     rows = [
         (
-            Cell(name, "bad" if name in found.differing else None),
-            number_text(difference.abs),
-            number_text(difference.rel),
-            number_text(difference.mean),
-            difference.reason or "",
+            Cell(name, tones.get(name)),
+            *_told(difference),
+            difference.reason or _one_sided(difference) or "not compared" * (name in found.open),
         )
         for name, difference in found.outputs.items()
     ]
@@ -190,17 +201,29 @@ def _outputs(found: Comparison) -> Table:
     return Table(("output", "max abs", "max rel", "mean", ""), tuple(rows), note=note)
 
 
+def _told(difference: Discrepancy) -> tuple[str, str, str]:
+    """Largest, relative and mean difference, where there are such."""
+    if not math.isfinite(difference.abs):
+        return "-", "-", "-"
+    return (
+        number_text(difference.abs), number_text(difference.rel), number_text(difference.mean)
+    )  # fmt: skip
+
+
 def _stages(found: Comparison) -> Table:
     rows = [
         (
             Cell(stage.name, None if stage.ok else "bad"),
-            number_text(stage.difference.abs),
-            number_text(stage.difference.rel),
-            stage.difference.reason or stage.rule,
+            *_told(stage.difference)[:2],
+            stage.difference.reason or _one_sided(stage.difference) or stage.rule,
         )
         for stage in found.stages
     ]
     return Table(("outputs after", "max abs", "max rel", ""), tuple(rows), note=_brought_in(found))
+
+
+def _of_the_file(found: Comparison, place: int) -> bool:
+    return found.stages[place].name.startswith("the file")
 
 
 def _brought_in(found: Comparison) -> str:
@@ -209,12 +232,10 @@ def _brought_in(found: Comparison) -> str:
     if bad is None:
         return "no step brings a difference in"
     name = found.stages[bad].name
-    if (
-        name.startswith("the file")
-        and bad
-        and not found.stages[bad - 1].name.startswith("the file")
-    ):
-        return "a fresh conversion agrees: the file was changed, or written by another version"
+    if name.startswith("the file") and (not bad or not _of_the_file(found, bad - 1)):
+        if not bad:
+            return "the file is so without any optimization: look at what wrote it"
+        return "the steps from MODEL agree: the file was changed, or something else wrote it"
     rule = found.stages[bad].rule
     return f"the difference comes in with: {name}" + (f", by {rule}" if rule else "")
 
@@ -227,8 +248,8 @@ def _layers(rows: Sequence[Row]) -> Table:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(_outer(row.layer, depth), []).append(row)
-    worst = {layer: max(members, key=_weight) for layer, members in groups.items()}
-    shown = sorted(worst, key=lambda layer: _weight(worst[layer]), reverse=True)[:_LAYERS]
+    worst = {layer: max(members, key=severity) for layer, members in groups.items()}
+    shown = sorted(worst, key=lambda layer: severity(worst[layer]), reverse=True)[:_LAYERS]
     lines = []
     for layer in (layer for layer in groups if layer in set(shown)):
         row = worst[layer]
@@ -239,37 +260,33 @@ def _layers(rows: Sequence[Row]) -> Table:
     return Table(("layer", "values", "worst, of its scale", "at"), tuple(lines), note=note)
 
 
-def _weight(row: Row) -> tuple[bool, float]:
-    """What makes a row worse than another."""
-    return _TONES.get(row.verdict) == "bad", row.relative
-
-
 def _outer(layer: str, depth: int) -> str:
     return ".".join(layer.split(".")[:depth])
 
 
 def _values(found: Comparison) -> Table:
-    """All rows, or those around the first divergence and the next ones beyond tolerance."""
+    """All rows, or those around the first divergence or the worst, and those beyond tolerance."""
     rows, note = found.rows, ""
     shown = set(range(len(rows)))
     if len(rows) > _WHOLE:
         beyond = [i for i, row in enumerate(rows) if _TONES.get(row.verdict) == "bad"]
-        middle = beyond[0] if beyond else 0
-        shown = {*range(middle - _AROUND, middle + _AROUND + 1), *beyond[:_BEYOND]}
+        middle = beyond[0] if beyond else max(shown, key=lambda place: severity(rows[place]))
+        near = range(middle - _AROUND, middle + _AROUND + 1)
+        shown = {*shown.intersection(near), *beyond[:_BEYOND]}
         note = f"{len(shown)} of {len(rows)} values; the JSON report has all"
-    columns = ["#", "value", "operator", "layer", "shape", "max abs", "max rel", "mean"]
+    columns = ["#", "value", "verdict", "operator", "layer", "shape", "max abs", "max rel", "mean"]
     columns += ["by itself"] if any(row.local is not None for row in rows) else []
-    columns += ["NaN, inf", "verdict"]
+    columns += ["NaN, inf"] if any(map(_odd, rows)) else []
     lines = []
     for place, row in enumerate(rows):
         if place not in shown:
             continue
-        cells: list[Cell | str | int | float] = [place + 1, row.name, row.op_type, row.layer]
-        cells += [str(row.expected), *map(number_text, (row.error.abs, row.error.rel))]
-        cells.append(number_text(row.error.mean))
+        cells: list[Cell | str | int | float] = [place + 1, row.name]
+        cells += [Cell(row.verdict, _TONES.get(row.verdict)), row.op_type, row.layer]
+        cells += [str(row.expected), *_told(row.error)]
         if "by itself" in columns:
-            cells.append("-" if row.local is None else number_text(row.local.abs))
-        cells += [_odd(row), Cell(row.verdict, _TONES.get(row.verdict))]
+            cells.append("-" if row.local is None else _told(row.local)[0])
+        cells += [_odd(row)] if "NaN, inf" in columns else []
         lines.append(tuple(cells))
     return Table(tuple(columns), tuple(lines), note=note)
 

@@ -14,12 +14,13 @@ from torchferry.report.model import Source, Tone
 
 __all__ = ["Mark", "Plot", "error_plot", "log_height"]
 
-_LEFT, _TOP, _WIDTH, _HEIGHT = 58, 14, 930, 170  # px of the field of the plot
+_LEFT, _TOP, _WIDTH, _HEIGHT = 58, 26, 930, 170  # px of the field of the plot
 _STRIP, _GAP = 20, 34  # px: height of the strip, between it and the field
 _LOW, _HIGH = -9, 1  # powers of ten; what is beyond is drawn at the edge
 _MOST = 700  # marks and cells that are drawn; of more, the largest of each stretch
 _COLUMNS = 72  # of the plot in text
 _LEVELS = "▁▂▃▄▅▆▇█"
+_UNKNOWN = "?"  # in the place of a level: nothing was compared
 _COLORS: dict[Tone | None, str] = {
     None: "var(--bar,#0072b2)", "good": "var(--bar,#0072b2)", "bad": "var(--bad,#b3261e)",
     "warn": "var(--warn,#8a5a00)", "muted": "var(--soft,#596470)",
@@ -69,17 +70,30 @@ def error_plot(title: str, marks: Sequence[Mark], limit: float, first: int | Non
 def _text(marks: Sequence[Mark], first: int | None) -> str:
     """A line of bars, one a stretch of values, and what its heights mean."""
     stretches = list(_stretches(len(marks), _COLUMNS))
-    bars = "".join(
-        _LEVELS[round(log_height(max(m.error for m in marks[a:b])) * (len(_LEVELS) - 1))]
-        for a, b in stretches
-    )
+    bars = "".join(_level(marks[a:b]) for a, b in stretches)
     lines = [bars]
     if first is not None:
         at = next(index for index, (_, b) in enumerate(stretches) if first < b)
         lines.append(f"{' ' * at}^ {marks[first].name}, {first + 1} of {len(marks)}")
-    lines.append(f"one bar for 1 to {-(-len(marks) // _COLUMNS)} values; {_LEVELS[0]} is an error "
-                 f"of 1e{_LOW} of the scale or less, {_LEVELS[-1]} 1e{_HIGH} or more")  # fmt: skip
+    most = -(-len(marks) // _COLUMNS)
+    each = "one bar a value" if most <= 1 else f"one bar for 1 to {most} values"
+    unknown = f", {_UNKNOWN} was not compared" if _UNKNOWN in bars else ""
+    lines.append(f"{each}; {_LEVELS[0]} is an error of 1e{_LOW} of the scale or less, "
+                 f"{_LEVELS[-1]} 1e{_HIGH} or more{unknown}")  # fmt: skip
     return "\n".join(lines)
+
+
+def _worst(marks: Sequence[Mark]) -> Mark | None:
+    """The largest error of those that were compared: others are as far apart as they like."""
+    known = (mark for mark in marks if mark.tone not in ("muted", "warn"))
+    return max(known, key=lambda mark: log_height(mark.error), default=None)
+
+
+def _level(marks: Sequence[Mark]) -> str:
+    worst = _worst(marks)
+    if worst is None:
+        return _UNKNOWN
+    return _LEVELS[round(log_height(worst.error) * (len(_LEVELS) - 1))]
 
 
 def _stretches(count: int, most: int) -> Iterator[tuple[int, int]]:
@@ -116,7 +130,7 @@ def _svg(title: str, marks: Sequence[Mark], limit: float, first: int | None) -> 
         shift = -6 if end == "end" else 6
         parts.append(
             f'<path d="M{x:.1f} {_TOP}V{_TOP + _HEIGHT}" stroke="{_COLORS["bad"]}" '
-            f'stroke-dasharray="4 3"/><text x="{x + shift:.1f}" y="{_TOP + 11}" '
+            f'stroke-dasharray="4 3"/><text x="{x + shift:.1f}" y="{_TOP - 10}" '
             f'text-anchor="{end}" fill="{_COLORS["bad"]}">first: {escape(marks[first].name)}'
             "</text>"
         )
@@ -147,8 +161,8 @@ def _axes(count: int, limit: float) -> Iterator[str]:
     y = _y(limit)
     yield (
         f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="{_COLORS["muted"]}" '
-        f'stroke-dasharray="2 4"/><text x="{_LEFT + _WIDTH}" y="{y - 4:.1f}" '
-        f'text-anchor="end" fill="{_COLORS["muted"]}">tolerance</text>'
+        f'stroke-dasharray="2 4"/><text x="{_LEFT + 4}" y="{y - 4:.1f}" '
+        f'fill="{_COLORS["muted"]}">tolerance</text>'
     )
     base = _TOP + _HEIGHT + 16
     yield f'<text x="{_LEFT}" y="{base}">first value</text>'
@@ -186,14 +200,16 @@ def _strip(marks: Sequence[Mark]) -> Iterator[str]:
     top = _TOP + _HEIGHT + _GAP
     for start, stop in _stretches(len(cells), _MOST // 4):
         begin, end = cells[start][1], cells[stop - 1][2]
-        worst = max(marks[begin:end], key=lambda mark: log_height(mark.error))
+        worst = _worst(marks[begin:end])
         bad = any(mark.tone == "bad" for mark in marks[begin:end])
+        tone: Tone | None = "bad" if bad else "warn" if worst is None else None
         x, far = _x(begin - 0.5, len(marks)), _x(end - 0.5, len(marks))
-        name = escape(f"{cells[start][0] or 'the model itself'}: {worst.error:.2g}, {worst.name}")
-        opacity = 0.12 + 0.88 * log_height(worst.error)
+        told = "not compared" if worst is None else f"{worst.error:.2g}, {worst.name}"
+        name = escape(f"{cells[start][0] or 'the model itself'}: {told}")
+        opacity = 0.5 if worst is None else 0.12 + 0.88 * log_height(worst.error)
         yield (
             f'<rect x="{x:.1f}" y="{top}" width="{max(far - x - 0.6, 0.6):.1f}" height="{_STRIP}" '
-            f'fill="{_COLORS["bad" if bad else None]}" '
+            f'fill="{_COLORS[tone]}" '
             f'fill-opacity="{opacity:.2f}"><title>{name}</title></rect>'
         )
     yield f'<text x="{_LEFT - 8}" y="{top + 14}" text-anchor="end">layers</text>'

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["module_tree", "tone_of"]
 
+_MOST = 300  # characters of what a call is given
+_NOTE = (
+    "`T1s2x5` is a tensor of ONNX's type 1, float32, with the shape 2, 5; `T7` is int64, "
+    "`T9` bool, `T10` float16"
+)
 _LEGEND: tuple[tuple[Tone | None, str], ...] = (
     ("good", "can be exported"),
     ("bad", "at fault"),
@@ -26,7 +31,7 @@ def module_tree(found: Diagnosis) -> Explorer:
     items = [_item(piece) for piece in found.tree.walk()]
     first = next((place for place, item in enumerate(items) if item.tone == "bad"), 0)
     text = f"{len(items)} modules; the HTML page shows them"
-    return Explorer("", text, tuple(items), first=first, legend=_LEGEND)
+    return Explorer("", text, tuple(items), first=first, legend=_LEGEND, note=_NOTE)
 
 
 def tone_of(status: StatusExport | None) -> Tone:
@@ -51,7 +56,8 @@ def _facts(piece: ModelDiagnoseOutput) -> Iterator[tuple[str, str]]:
     yield "module", piece.path or "the model itself"
     yield "method", "" if piece.method_name == "forward" else piece.method_name
     if status is not None:
-        yield "verdict", status.pretty_text()
+        yield "verdict", status.pretty_text() if status.is_ok() else str(status.status)
+        yield "step", "" if status.is_ok() else status.step
         yield "reason", "" if status.is_ok() else (status.reason.splitlines() or [""])[0]
         yield "line", status.line or ""
         yield "what to do", status.advice
@@ -60,5 +66,9 @@ def _facts(piece: ModelDiagnoseOutput) -> Iterator[tuple[str, str]]:
             yield "note", note
     yield "calls", str(len(piece.calls))
     for call in piece.calls[:2]:
-        yield "is given", string_type((call.args, call.kwargs), with_shape=True)[:300]
-        yield "returns", string_type(call.outputs, with_shape=True)[:300]
+        yield "is given", _cut(string_type((call.args, call.kwargs), with_shape=True))
+        yield "returns", _cut(string_type(call.outputs, with_shape=True))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST else f"{text[:_MOST]} …"

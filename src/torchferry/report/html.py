@@ -26,6 +26,7 @@ __all__ = ["MAX_BYTES", "dump", "render"]
 
 MAX_BYTES = 300_000  # a page travels by mail and opens at once
 _ROWS = (None, 1000, 300, 100, 30)  # rows shown of a block, tried until the page is small enough
+_JOINTS = re.compile(r"(?<=[._/:])(?=[A-Za-z])")
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -67,6 +68,7 @@ def _template() -> Template:
     )
     environment.globals.update(
         as_cell=as_cell,
+        breakable=_breakable,
         bars_svg=lambda bars: Markup(bars_svg(bars)),  # noqa: S704 - it escapes its own text
         explores=_explores,
         payload=explorer_payload,
@@ -84,6 +86,11 @@ def _prose(text: str) -> Markup:
     parts = [escape(part) for part in _CODE.split(text)]
     parts[1::2] = [Markup("<code>{}</code>").format(code) for code in parts[1::2]]
     return Markup("").join(parts)
+
+
+def _breakable(name: str) -> Markup:
+    """A path or a long name, with places where a line may end."""
+    return Markup("<wbr>").join(_JOINTS.split(name))
 
 
 def _explores(report: Report) -> bool:

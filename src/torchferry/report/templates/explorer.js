@@ -16,6 +16,12 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+// A path or a long name, with places where a line may end.
+function breakable(text) {
+  const parts = text.split(/(?<=[._/:])(?=[A-Za-z])/);
+  return parts.flatMap((part, n) => n ? [make("wbr"), part] : [part]);
+}
+
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text.trim()), c => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
@@ -73,6 +79,7 @@ class Explorer {
     const item = this.linked ? node.worst : node.own.length ? node.own[0] : node.worst;
     const open = node.parts.size > 0;
     const row = make("div", {class: "row", role: "treeitem", tabindex: 0, "data-path": node.path,
+                             title: node.path || node.name,
                              "aria-expanded": open ? "false" : undefined},
       make("span", {class: "toggle"}, open ? "\u25b8" : ""),
       make("span", {class: `swatch ${this.look(item)}`, style: this.shade(item)}),
@@ -130,6 +137,7 @@ class Explorer {
                                 "aria-label": "find", oninput: () => this.hint(find.value)});
     find.addEventListener("keydown", event => {
       if (event.key === "Enter" && this.hits.firstChild) this.hits.firstChild.click();
+      if (event.key === "Escape") this.hint("");
     });
     this.hits = make("div", {class: "hits"});
     const first = make("button", {type: "button", onclick: () => this.show(this.data.first, true)},
@@ -159,6 +167,7 @@ class Explorer {
       this.hits.replaceChildren();
       this.show(i, true);
     }}, `${this.kind(i)} ${this.data.names[i]}`)));
+    if (wanted && !found.length) this.hits.append(make("p", {}, "nothing of that name"));
   }
 
   kind(i) { return this.data.kinds[this.data.kind[i]]; }
@@ -301,9 +310,9 @@ class Explorer {
 
   tell(i) {
     const facts = make("dl", {}, ...this.data.facts[i].map(([label, text]) =>
-      make("div", {}, make("dt", {}, label), make("dd", {}, text))));
+      make("div", {}, make("dt", {}, label), make("dd", {}, ...breakable(text)))));
     const parts = [make("h3", {class: this.look(i) === "bad" ? "bad" : ""},
-      `${this.kind(i)} ${this.data.names[i]}`), facts];
+      ...breakable(`${this.kind(i)} ${this.data.names[i]}`)), facts];
     if (this.data.sides[i].length) {
       const head = make("tr", {}, make("th"), ...this.data.heads.map(h => make("th", {}, h)));
       parts.push(make("table", {}, make("thead", {}, head), make("tbody", {},
@@ -341,9 +350,9 @@ class Explorer {
     svg.append(make("path", {class: "base", d: `M0 ${tall}H${wide}`}),
       make("text", {x: 0, y: tall + 14}, show(low)),
       make("text", {x: wide, y: tall + 14, "text-anchor": "end"}, show(high)));
-    const key = make("p", {class: "key"}, make("span", {class: "one"}), `${this.data.heads[0]} `,
-      ...(other.length ? [make("span", {class: "two"}), this.data.heads[1]
-        + (same ? " (the same)" : "")] : []));
+    const key = make("p", {class: "key"}, make("span", {class: "one"}, this.data.heads[0]),
+      ...(other.length ? [make("span", {class: "two"}, this.data.heads[1]
+        + (same ? " (the same)" : ""))] : []));
     return make("div", {}, svg, key);
   }
 }
