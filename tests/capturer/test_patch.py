@@ -119,3 +119,12 @@ def test_a_source_without_decorators_and_blank_lines():
     assert source_of(two).startswith("@torch.no_grad()\ndef two")
     assert source_of(len) == ""
     assert len(fingerprint(one)) == 12
+
+
+def test_what_a_probe_draws_is_not_missed():
+    def probe():
+        return bool(torch.rand(1) < 2)
+
+    before = torch.get_rng_state()
+    assert patch("torch.nn.Linear.forward", probe=probe).needed()
+    assert torch.equal(before, torch.get_rng_state())

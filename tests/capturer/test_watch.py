@@ -1,5 +1,6 @@
 import contextlib
 import logging
+import runpy
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,19 @@ def test_the_module_that_raises_is_the_innermost_one_of_the_model():
     assert raising_module(raised.value, model) == "1.1"
     assert raising_module(raised.value, inner[1]) == ""
     assert raising_module(raised.value, torch.nn.ReLU()) == ""
+
+
+def test_lines_of_packages_that_torch_calls_are_none_of_the_users(tmp_path):
+    for package, told in (("onnxruntime", False), ("onnx", False), ("transformers", True)):
+        file = tmp_path / "site-packages" / package / "session.py"
+        assert (line_of_error(raised_in(file)) == f"{file}:1: raise ValueError('no')") is told
+    own = tmp_path / "onnx" / "model.py"
+    assert line_of_error(raised_in(own)) == f"{own}:1: raise ValueError('no')"
+
+
+def raised_in(file):
+    file.parent.mkdir(parents=True)
+    file.write_text("raise ValueError('no')", "utf-8")
+    with pytest.raises(ValueError, match="no") as caught:
+        runpy.run_path(str(file))
+    return caught.value

@@ -30,7 +30,7 @@ def test_a_lowering_that_is_wrong_itself_leaves_all_its_nodes_suspect(small, mon
         return model
 
     monkeypatch.setattr(
-        "torchferry.comparer.twin.convert", lambda program, **options: wrong(convert(program))
+        "torchferry.comparer.anew.convert", lambda program, **options: wrong(convert(program))
     )
     found = compare(small.program, wrong(small.onnx))
     assert len(found.suspects) == 2
@@ -43,6 +43,38 @@ def test_a_node_that_fails_within_a_value_is_named(small):
     found = compare(small.program, small.onnx)
     assert found.first.verdict == "failed"
     assert found.suspects == (inner.name,)
+
+
+def copied(small, node, index, op_type="Identity"):
+    """Let a node read a copy of its input; gives the node that makes it."""
+    copy = ir.node(op_type, [node.inputs[index]], name=f"copy_{index}")
+    copy.outputs[0].name = f"copied_{index}"
+    small.onnx.graph.insert_before(node, copy)
+    node.replace_input_with(index, copy.outputs[0])
+    return copy
+
+
+@pytest.mark.parametrize("op_type", ["Identity", "Dropout"])
+def test_what_hands_on_weights_and_values_is_not_to_blame(small, op_type):
+    """The TorchScript exporter writes weights that are equal once, and copies of them."""
+    node = small.node("LayerNormalization", 1)
+    for index in (0, 1, 2):
+        copied(small, node, index, op_type)
+    node.attributes["epsilon"] = ir.AttrFloat32("epsilon", 0.5)
+    for against, reference in (("eager", small.module), ("program", small.program)):
+        found = compare(reference, small.onnx, small.args, against=against)
+        assert found.suspects == (node.name,)
+
+
+def test_a_copy_of_something_else_is_to_blame(small):
+    """An output that a node of its own hands on may read what it should not."""
+    first = small.onnx.graph.outputs[0]
+    copy = ir.node("Identity", [small.value("linear_1")], name="copy")
+    small.onnx.graph.append(copy)
+    small.onnx.graph.outputs[0] = copy.outputs[0]
+    copy.outputs[0].name, first.name = "logits", "as_it_was"
+    found = compare(small.program, small.onnx)
+    assert found.suspects == ("copy",)
 
 
 def insert_after(small, node, *made):

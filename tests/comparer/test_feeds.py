@@ -120,3 +120,17 @@ def test_a_tensor_that_does_not_fit_the_file_is_refused(foreign, tensor):
     _, ids, mask = given()
     with pytest.raises(UsageError, match=r"input a .* is torch\.float32 .*given is"):
         model_feeds(foreign, (), {"a": tensor, "ids": ids, "mask": mask})
+
+
+def test_a_file_of_another_precision_says_how_to_cast():
+    x, y = torch.rand(2, 3), torch.rand(2, 3)
+    model = convert(torch.export.export(Plus(), (x.half(), y.half())))
+    with pytest.raises(UsageError, match=r"is torch.float16, .* torch.float32.*--dtype fp16"):
+        model_feeds(model, (x, y), {})
+    with pytest.raises(UsageError, match=r"input y is torch.float32, but"):
+        model_feeds(model, (x.half(), y), {}, ("x", "y"))
+
+
+class Plus(torch.nn.Module):
+    def forward(self, x, y):
+        return x + y

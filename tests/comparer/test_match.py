@@ -7,6 +7,7 @@ import torch
 from torchferry.comparer import compare
 from torchferry.comparer.match import match_numbers
 from torchferry.comparer.reference import of_program
+from torchferry.converter import convert
 
 
 @pytest.fixture
@@ -37,6 +38,33 @@ def test_such_a_file_is_compared(nameless):
     found = compare(nameless.program, nameless.onnx)
     assert found.ok
     assert len(found.rows) == 10
+
+
+def test_two_such_files_are_compared(nameless):
+    other = convert(nameless.program)
+    assert len(compare(other, nameless.onnx).rows) == 12  # all but numbers of argmax
+    node = nameless.spoil(nameless.node("LayerNormalization", 1), 1)
+    assert compare(other, nameless.onnx).suspects[0] == node  # all before it agrees
+
+
+def test_weights_that_a_program_returns_are_matched_without_a_gradient():
+    """A node that hands on a parameter hands on that it requires a gradient."""
+    program = torch.export.export(Weight(), (torch.rand(3),))
+    onnx = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 20]>
+    g (float[3] x) => (float[3] y) { a = Neg(x) b = Neg(a) y = Neg(b) }""")
+    reference = of_program(program, (torch.rand(3),), {}, onnx.graph)
+    values = dict(reference.values({n.name for n in program.graph.nodes}))
+    assert any(torch.equal(value, torch.ones(3)) for value in values.values())
+    assert not any(value.requires_grad for value in values.values())
+
+
+class Weight(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x + self.weight.view(3)
 
 
 def test_a_fault_in_such_a_file_is_the_first_of_the_suspects(nameless):

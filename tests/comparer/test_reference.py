@@ -122,6 +122,8 @@ def test_a_module_that_returns_something_else_is_refused():
     model, x = Dropping().eval(), torch.randn(3, 4)
     onnx = convert(torch.export.export(model, (x,)))
     onnx.graph.outputs.pop()
+    assert compare(model, onnx, (x,), against="eager").ok  # the other is known by its name
+    onnx.graph.outputs[0].name = "other"
     with pytest.raises(UsageError, match=r"returns 2 tensors and 0 numbers.*has 1 outputs"):
         compare(model, onnx, (x,), against="eager")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ import torchferry
 from torchferry.comparer import compare
 from torchferry.converter import convert
 from torchferry.errors import UsageError
+from torchferry.values.signature import SIGNATURE_KEY
 
 
 def test_it_is_a_public_name():
@@ -145,7 +147,7 @@ def test_the_worst_of_several_sets_is_told(small, against, tmp_path):
     found = compare(small.module, small.onnx, sets, against=against, cut=path)
     assert not found.ok
     assert found.place == 3
-    assert "sets 3 of 3 differ; this is about set 3 of the inputs" in found.notes
+    assert "set 3 of 3 differs; this is about set 3 of the inputs" in found.notes
     assert found.cut == path
     right = compare(small.module, small.onnx, sets[:2], against=against)
     assert right.ok
@@ -253,13 +255,14 @@ def test_every_output_is_compared_whatever_makes_it(change, against):
     assert not any(node.op_type == "Identity" for node in wrong.graph)
 
 
-@pytest.mark.parametrize("reference", ["program", "onnx"])
-def test_an_output_that_is_missing_is_refused(reference):
+def test_an_output_that_is_missing_is_refused_or_told():
     wrong = with_outputs(Pair(), lambda graph: graph.outputs.pop())
-    model = Pair() if reference == "program" else with_outputs(Pair(), lambda graph: None)
-    inputs = (torch.randn(3, 4),) if reference == "program" else None
     with pytest.raises(UsageError, match=r"2 outputs, the .* only 1"):
-        compare(model, wrong, inputs)
+        compare(with_outputs(Pair(), lambda graph: None), wrong)
+    for against in ("program", "eager"):
+        found = compare(Pair(), wrong, (torch.randn(3, 4),), against=against)
+        assert found.ok
+        assert found.notes == ("the ONNX model leaves out output_1",)
 
 
 def test_a_module_called_twice_is_its_last_call_when_that_is_the_output():
@@ -292,3 +295,41 @@ def test_complex_inputs_and_numbers_are_compared(against):
     found = compare(Turned(), program, (z, 5), against=against)
     assert found.ok
     assert len(found.outputs) == 2
+
+
+def test_what_cannot_be_compared_is_not_said_to_differ():
+    """Each side draws its own numbers; in training mode dropout does."""
+
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.rand_like(x), -x
+
+    sets = [(torch.rand(3, 4),) for _ in range(2)]
+    module = Noisy()
+    onnx = torchferry.to_onnx(module.eval(), sets[0]).model
+    for training in (False, True):
+        found = compare(module.train(training), onnx, sets, against="eager")
+        assert not found.ok
+        assert not found.differing
+        told = f"sets 1, 2 of 2 cannot be compared in full; this is about set {found.place} of "
+        assert any(note.startswith(told) for note in found.notes)
+        assert any("call .eval()" in note for note in found.notes) is training
+
+
+def test_sizes_that_the_program_was_not_captured_for_are_a_note(caplog):
+    class Negated(torch.nn.Module):
+        def forward(self, x):
+            return -x
+
+    x = torch.rand(2, 3)
+    made = torchferry.to_onnx(Negated(), (x,), dynamic_shapes={"x": {0: "batch"}})
+    model = ir.from_proto(ir.to_proto(made.model))
+    text = json.loads(model.metadata_props[SIGNATURE_KEY])
+    text["conditions"] = [["n0 != 1", ["batch"]]]
+    model.metadata_props[SIGNATURE_KEY] = json.dumps(text)
+    found = compare(Negated(), model, (x[:1],))
+    assert found.ok
+    (note,) = found.notes
+    assert note.startswith("the program was captured for sizes with batch != 1, which these inp")
+    assert compare(Negated(), model, (x,)).notes == ()
+    assert "torchferry" not in {record.name for record in caplog.records}

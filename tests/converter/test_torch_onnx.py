@@ -3,7 +3,7 @@ import logging
 import pytest
 import torch
 
-from torchferry.converter.torch_onnx import export_module
+from torchferry.converter.torch_onnx import Flat, export_module, export_script
 from torchferry.errors import ConversionError
 
 ATEN = torch.library.Library("ferrytest", "DEF")
@@ -40,3 +40,12 @@ def test_logging_is_as_before():
         export_module(Inner(), (torch.ones(2),), {}, None, 20)
     after = [[(h, h.level) for h in logging.getLogger(name).handlers] for name in names]
     assert before == after
+
+
+def test_an_exported_program_is_flattened_too():
+    program = torch.export.export(torch.nn.Linear(4, 3), (torch.ones(2, 4),))
+    for inner in (program.module(), torch.nn.Sequential(program.module(), torch.nn.Dropout())):
+        flat = Flat(inner, ((torch.ones(2, 4),), {}))
+        assert [part.training for part in flat.train(False).modules() if part.training] == []
+        model = export_script(flat, ["x"], {}, 20)
+        assert len(model.graph.outputs) == 1

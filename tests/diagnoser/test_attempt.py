@@ -10,6 +10,7 @@ from torchferry.diagnoser.attempt import EXPORTERS, export_once
 from torchferry.diagnoser.made import tensors_of
 from torchferry.diagnoser.quiet import quiet
 from torchferry.observer import Observation
+from torchferry.observer.observation import Call
 from torchferry.values import max_diff
 
 
@@ -68,3 +69,13 @@ def test_an_exporter_of_pytorch_takes_what_kwargs_hold() -> None:
         export_once(model, seen),
     ):
         assert len(made.graph_signature.user_inputs) == 2
+
+
+def test_onnxruntime_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    model = nn.Embedding(4, 3)
+    seen = Observation.from_inputs(model, [((torch.arange(n),), {}) for n in (2, 3)])
+    with quiet():
+        made = EXPORTERS["onnx_dynamo"](model, seen, {})
+        with pytest.raises(Exception, match="indices element out of data bounds"):
+            made.run(Call((torch.tensor([2, 9]),), {}))
+    assert capfd.readouterr().err == ""

@@ -47,7 +47,8 @@ def test_the_reason_is_torchs_and_the_line_is_the_users() -> None:
         ("UnsupportedOperatorException: lib.op.default", "register_fake"),
         ("cannot convert: lib.op has no ONNX translation", "no ONNX form"),
         ("conversion of some_op not implemented if enable_gqa", "no ONNX form"),
-        ("forward writes to buffer seen", "new tensor"),
+        ("forward writes to buffer seen", "as an argument"),
+        ("forward writes to input x", "new tensor"),
         ("torch._dynamo.exc.Unsupported", "torch.library.custom_op"),
         (
             "dropout in training mode is random, call model.eval() before",
@@ -106,3 +107,27 @@ def test_who_raised_is_the_innermost_module_that_the_model_has() -> None:
     assert said.startswith(f"module parts.0 (Inner) raises ValueError: no, at {__file__}:")
     assert said.endswith("# raised")
     assert who_raised(ValueError(), model) == "its own code raises ValueError: nothing more"
+
+
+def test_without_a_line_none_is_to_be_changed() -> None:
+    assert explain(ValueError("something else")).advice == ""
+    assert explain(ConversionError("something else", source_line="a.py:3")).advice == advice_for(
+        ""
+    )
+
+
+def test_what_torch_onnx_does_not_know_has_no_onnx_form() -> None:
+    texts = (
+        "Exporting the operator 'aten::vdot' to ONNX opset version 20 is not supported",
+        "ONNX export failed on an operator with unrecognized namespace lib::op",
+    )
+    for text in texts:
+        error = torch.onnx.errors.UnsupportedOperatorError("aten::vdot", 20, None)
+        error.args = (text,)
+        assert "no ONNX form" in explain(error).advice
+
+
+def test_a_file_that_is_gone_is_not_named() -> None:
+    said = "onnxruntime cannot load /tmp/torchferry-a_1b/model.onnx: no"
+    assert explain(RuntimeError(said)).text == "onnxruntime cannot load the exported file: no"
+    assert "mine/model.onnx" in explain(RuntimeError("cannot load mine/model.onnx")).text

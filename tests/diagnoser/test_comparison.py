@@ -15,7 +15,8 @@ from torchferry.diagnoser.comparison import (
     repeats,
 )
 from torchferry.diagnoser.option import Options
-from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.recorder import recorded
+from torchferry.diagnoser.tree import Piece, build_tree
 
 
 def piece_of(model: nn.Module, dtype: torch.dtype = torch.float32) -> Piece:

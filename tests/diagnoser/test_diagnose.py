@@ -59,7 +59,7 @@ def test_modules_of_one_class_that_fail_in_one_way_are_one_culprit() -> None:
     found = diagnose(model, [(torch.rand(n, 4),) for n in (2, 5)])
     (culprit,) = found.culprits
     assert culprit.places == ("0", "2")
-    assert culprit.where == "0 (Decides) and 1 more"
+    assert culprit.where == "0, 2 (Decides)"
 
 
 def test_a_healthy_model_has_none(tmp_path: Path) -> None:
@@ -236,3 +236,12 @@ def test_a_piece_that_fails_in_some_of_its_calls_is_reproduced_with_these(tmp_pa
     (culprit,) = found.culprits
     assert culprit.places == ("layer",)
     assert (culprit.refused, culprit.script) == ("", tmp_path / "Layers_layer.py")
+
+
+def test_random_numbers_go_on_as_they_would_have() -> None:
+    before = torch.get_rng_state()
+    found = diagnose(
+        nn.Sequential(Decides(), nn.Identity()), [(torch.ones(n, 4),) for n in (2, 5)]
+    )
+    assert not found.ok
+    assert torch.equal(before, torch.get_rng_state())

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from torchferry.diagnoser import diagnose
 from torchferry.diagnoser.made import arguments_of, as_module, save_to_run, tensors_of
+from torchferry.diagnoser.recorder import recorded
 from torchferry.diagnoser.segment import plain_signature
-from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.observer import Observation
 from torchferry.runner import Session
 from torchferry.values.signature import SIGNATURE_KEY
@@ -99,3 +101,20 @@ def test_where_that_is_asked_for_the_tensors_alone_are_returned() -> None:
     plain = Piece(None, "plain", torch.nn.ReLU())
     plain.add_call((x,), {}, (x, None))
     assert as_module(plain, flat=True) is plain.model
+
+
+@pytest.mark.parametrize("exporter", ["fx", "torch_script"])
+def test_an_exported_program_is_a_model_too(exporter: str) -> None:
+    rows = {0: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(nn.Linear(4, 3), (torch.rand(2, 4),), dynamic_shapes=(rows,))
+    for model in (program.module(), nn.Sequential(program.module(), nn.ReLU())):
+        model.register_forward_hook(lambda *_: None)  # so that it is entered by a method
+        found = diagnose(model, [(torch.rand(n, 4),) for n in (2, 5)], exporter=exporter)
+        assert found.culprits == ()
+
+
+def test_parts_keep_their_modes() -> None:
+    model = Nested().train()
+    model.lin.eval()
+    made = as_module(Piece(None, "nested", model, method_name="other"))
+    assert (made.training, model.training, model.lin.training) == (True, True, False)

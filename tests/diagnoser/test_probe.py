@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from torchferry.diagnoser.probe import output_leaves, probe
-from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.recorder import recorded
+from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.diagnoser.variant import variants
 
 

@@ -30,6 +30,10 @@ def leave() -> StatusExport:
     os._exit(7)
 
 
+def no_kernel() -> StatusExport:
+    return StatusExport(StatusExportCode.FAIL, "EVAL", "could not create a primitive")
+
+
 def hang() -> StatusExport:
     time.sleep(60)
     return GOOD
@@ -49,6 +53,9 @@ def test_a_status_comes_back_whole() -> None:
     [
         (die, Limits(), "CRASH", "SIGKILL"),
         (leave, Limits(), "CRASH", "exit code 7"),
+        (leave, Limits(megabytes=1000), "CRASH", "exit code 7; it had 1000 megabytes at most"),
+        (no_kernel, Limits(), "EVAL", "could not create a primitive"),
+        (no_kernel, Limits(megabytes=1000), "MEMORY", "needs more memory"),
         (hang, Limits(seconds=0.5), "TIME", "0.5 s"),
     ],
 )

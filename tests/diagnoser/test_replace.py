@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from torchferry.diagnoser.recorder import recorded
 from torchferry.diagnoser.replace import StandIn, replaced, shape_rule
-from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.diagnoser.variant import variants
 from torchferry.errors import UsageError
 from torchferry.values import make_dynamic_cache, max_diff

@@ -93,6 +93,15 @@ class Differs(nn.Module):
         return x * (3 if torch.compiler.is_exporting() else 2)
 
 
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.seen.add_(1)
+
+
 def add_one(module: nn.Module, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
     return (args[0] + 1,)
 
@@ -113,6 +122,9 @@ CASES = [
     (Differs, "to_onnx", "DISC", "not close"),
     (Longer, "torch_script", "DISC", "not close"),
     (Draws, "fx", "DISC", "not close"),
+    (Counts, "onnx_dynamo", "DISC", "not close"),
+    (Counts, "torch_script", "DISC", "not close"),
+    (Counts, "to_onnx", "EXPORT", "forward writes to buffer seen"),
     (Branches, "fx", "EVAL", "Guard failed"),
     (Hooked, "fx", "EXPORT", "data-dependent"),
 ]

@@ -350,3 +350,18 @@ def test_what_another_way_of_exporting_takes_is_no_fault() -> None:
     search = searched(root)
     assert list(search.culprits(root)) == []
     assert search.verdicts[id(root)].is_ok()
+
+
+def test_what_is_in_the_way_though_it_is_replaced_is_blamed_alone(
+    tree: ModelDiagnoseOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = status(StatusExportCode.FAIL)
+    failing = {(path, once): fails for path in ("", "b1", "b1.bad") for once in (True, False)}
+    scripted(monkeypatch, failing)
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["b1.bad"]
+    assert search.verdicts[id(tree)].blame == ("b1.bad",)
+    own = status(StatusExportCode.FAIL, "model.py:3")
+    scripted(monkeypatch, {**failing, ("", True): own, ("", False): own})
+    search = searched(tree)
+    assert [piece.path for piece in search.culprits(tree)] == ["b1.bad", ""]

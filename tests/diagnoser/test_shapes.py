@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from torchferry.diagnoser.recorder import recorded
 from torchferry.diagnoser.shapes import Unsolved, measure, size_at, solve_row, solve_shapes
-from torchferry.diagnoser.tree import Piece, build_tree, recorded
+from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.diagnoser.variant import variants
 
 N, M = (3, 5, 7, 8, 11), (2, 9, 4, 5, 6)

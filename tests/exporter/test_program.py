@@ -95,7 +95,7 @@ def test_a_program_that_was_not_saved_runs_from_a_file_that_goes_with_it(
     ("arguments", "message"),
     [
         (((X.double(), SCALE), {}), "input x is torch.float64, but the model takes"),
-        (((X[:, :2], SCALE), {}), "input x has shape 7x2, but the model takes batch_sizex4"),
+        (((X[:, :2], SCALE), {}), "input x has shape 7x2, but the model takes batch_size x 4"),
         (((X,), {}), "no value for input scale"),
         (((X, SCALE, SCALE), {}), "too many positional arguments"),
         (((X, SCALE), {"mask": X}), "no input for argument mask"),

@@ -147,6 +147,21 @@ def test_inputs_that_do_not_do_are_told(text: str, inputs: str | None, message: 
         load_source(text, inputs=inputs)
 
 
+def test_that_a_model_came_in_training_mode_is_known() -> None:
+    Path("modes.py").write_text(
+        "import torch\n"
+        "def training(): return torch.nn.Linear(4, 2), [{'input': torch.ones(2, 4)}]\n"
+        "def made(): return training()[0].eval(), training()[1]\n"
+        "def exported():\n"
+        "    model, sets = made()\n"
+        "    return torch.export.export(model, (), sets[0]).module(), sets\n"
+    )
+    for name, training in (("training", True), ("made", False), ("exported", False)):
+        source = load_source(f"modes.py:{name}", least=1)
+        assert source.training is training
+        assert not source.model.training or name == "exported"  # which has no modes
+
+
 def test_one_set_is_enough_where_it_is_said_to_be() -> None:
     assert len(load_source("mine:with_one", least=1).input_sets) == 1
 

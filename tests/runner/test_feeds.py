@@ -72,7 +72,7 @@ def test_constants_may_be_repeated_but_not_changed(signature, infos):
         ((IDS,), {"labels": IDS}, "no input for argument labels"),
         ((IDS,), {"input_ids": IDS}, "input_ids is given twice"),
         ((IDS.int(),), {"cache": cache()}, "input_ids is torch.int32"),
-        ((IDS[0],), {"cache": cache()}, "has shape 3, but the model takes batchxseq"),
+        ((IDS[0],), {"cache": cache()}, "has shape 3, but the model takes batch x seq"),
         ((IDS,), {"cache": make_dynamic_cache([(torch.ones(2, 2, 5, 4),) * 2])}, "2x2x5x4"),
         ((IDS, 2, cache(), IDS), {}, "too many positional arguments"),
         (("words",), {}, "input_ids is a str, but the model takes a tensor"),

@@ -1,5 +1,6 @@
 import inspect
 import json
+import warnings
 
 import pytest
 import torch
@@ -346,3 +347,32 @@ def test_what_a_llama_returns():
     assert again.logits is output.logits
     diff = max_diff(output, again)
     assert (diff.abs, diff.n) == (0.0, 2 * 3 * 50 + 2 * 2 * 2 * 3 * 8)
+
+
+def test_a_sliding_cache_has_no_more_leaves_within_a_trace():
+    seen = []
+
+    def forward(keys, values):
+        config = LlamaConfig(sliding_window=4, num_hidden_layers=1)
+        config.layer_types = ["sliding_attention"]
+        cache = DynamicCache(config=config)
+        cache.update(keys, values, 0)
+        leaves, structure = flatten(cache)
+        seen.append((torch.jit.is_tracing(), len(leaves)))
+        again = unflatten([leaf for _, leaf in leaves], structure)
+        return again.layers[0].keys, again.layers[0].cumulative_length + keys.sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jit.trace is deprecated; sizes are compared
+        traced = torch.jit.trace(forward, pairs(1)[0], check_trace=False)
+    assert seen == [(True, 2)]
+    for length in (3, 6):
+        given = pairs(1, length)[0]
+        assert torch.equal(traced(*given)[0], forward(*given)[0])
+
+
+def test_what_a_static_sliding_layer_counts_is_data():
+    config = LlamaConfig(sliding_window=4, num_hidden_layers=1)
+    config.layer_types = ["sliding_attention"]
+    cache = updated(StaticCache(config=config, max_cache_len=8), pairs(1))
+    assert "cumulative_length" in {path[0] for path, _ in flatten(cache)[0]}

@@ -20,6 +20,7 @@ from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.input_observer import as_observation
+from torchferry.capturer.lifted import name_lifted
 from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
@@ -35,6 +36,7 @@ from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.values.oblivious import sizes_oblivious
+from torchferry.values.randomness import random_kept
 
 __all__ = ["capture"]
 
@@ -306,6 +308,7 @@ def _try(
         around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
         explicit_keywords(model, names),
         torch.no_grad(),
+        random_kept(),  # Dynamo draws as it begins
         watch_shapes() as outcome.events,
         sizes_oblivious(strategy.oblivious),
         _silent(),
@@ -316,8 +319,10 @@ def _try(
         for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
             layer.cumulative_length = layer.keys.shape[-2]
         try:
-            outcome.program = torch.export.export(
-                model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
+            outcome.program = name_lifted(
+                torch.export.export(
+                    model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
+                )
             )
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001

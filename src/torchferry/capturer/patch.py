@@ -23,6 +23,8 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.torch_version import TorchVersion
 
+from torchferry.values.randomness import random_kept
+
 __all__ = ["Attribute", "Kernel", "Patch", "Place", "fingerprint", "source_of"]
 
 Function = Callable[..., Any]
@@ -201,7 +203,8 @@ class Patch:
 
 @functools.cache
 def _asked(probe: Callable[[], bool]) -> bool:
-    return probe()
+    with random_kept():  # a module that is made to ask draws weights
+        return probe()
 
 
 def _lookup(dotted: str) -> Place | None:

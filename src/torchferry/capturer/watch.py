@@ -30,7 +30,11 @@ _HERE = str(Path(__file__).parent.parent) + os.sep
 _DISPATCH = str(Path(__file__).parent / "dispatch.py")  # called by rewritten code
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_SYMPY = f"{os.sep}sympy{os.sep}"
+_CALLED = tuple(  # by torch, with what it made of the user's code
+    f"{folder}{name}{os.sep}"
+    for folder in _PACKAGES
+    for name in ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy")
+)
 
 
 @dataclass
@@ -159,6 +163,7 @@ def _innermost(frames: traceback.StackSummary) -> str | None:
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file is torch's, the standard library's or sympy's, which torch calls."""
+    """Whether a file is torch's, the standard library's or of a package that torch calls."""
     standard = file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES)
-    return standard or file.startswith((_TORCH, "<")) or _SYMPY in file
+    called = any(part in file for part in _CALLED)
+    return standard or called or file.startswith((_TORCH, "<"))

@@ -19,17 +19,15 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
-from torchferry.comparer.piece import reads
 from torchferry.comparer.provenance import (
     all_scopes,
     fx_name,
     fx_of,
     fx_said,
     layer_of,
-    scopes_of,
     uncast,
 )
-from torchferry.comparer.scopes import Move, move_between
+from torchferry.comparer.scopes import Move, module_ends, move_between
 from torchferry.errors import UsageError
 from torchferry.values.dtype import element_type
 
@@ -40,6 +38,7 @@ __all__ = [
     "constant_outputs",
     "in_order",
     "may_equal",
+    "output_places",
 ]
 
 How = Literal["name", "scope", "output", "number"]
@@ -59,7 +58,25 @@ class Origin:
     how: How
 
 
-def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
+def output_places(graph: ir.Graph, names: Sequence[str]) -> list[int] | None:
+    """Where each output of a graph stands among those of a model.
+
+    That is by name, if the model has all of them: optimum writes the key and value of each layer
+    next to each other, and leaves some out. Else it is in order, if there are as many.
+
+    Args:
+        graph: with its outputs.
+        names: of the model's outputs, as exporters call them.
+    """
+    ours = [str(value.name) for value in graph.outputs]
+    if set(ours) <= set(names):
+        return [names.index(name) for name in ours]
+    return [*range(len(ours))] if len(ours) == len(names) else None
+
+
+def align_program(
+    program: ExportedProgram, graph: ir.Graph, returned: Sequence[str] = ()
+) -> dict[str, Origin]:
     """Align a graph with the program it came from.
 
     A node's value bears the FX node's name (``NAME_1``, ``NAME__1`` for the second of several);
@@ -84,7 +101,7 @@ def align_program(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin
             key = _named(str(value.name), name, fx_node) if fx_node is not None else ""
             if key:
                 found[str(value.name)] = Origin(key, "name")
-    outputs = _outputs(program, graph)
+    outputs = _outputs(program, graph, returned)
     named = {origin.key for origin in found.values()}
     aligned = named | {origin.key for origin in outputs.values()}
     if 2 * sum(bool(fx_name(node)) for node in graph) < len(graph):
@@ -233,16 +250,20 @@ def _paths(node: torch.fx.Node) -> set[str]:
 
 
 def align_modules(
-    graph: ir.Graph, paths: Collection[str], normalized: Mapping[str, str] | None = None
+    graph: ir.Graph,
+    paths: Collection[str],
+    places: Sequence[int] | None = None,
+    normalized: Mapping[str, str] | None = None,
 ) -> dict[str, Origin]:
     """Align a graph with what the modules of a model return.
 
     A module's value is the last one anywhere inside its scope that is read outside of it. The
-    model's own outputs are aligned in order, as ``output:0``.
+    model's own outputs are aligned as ``output:0``.
 
     Args:
         graph: whose nodes say in which modules they stand.
         paths: of the modules of the model.
+        places: of the graph's outputs among those of the model; in order when None.
         normalized: for some of them the batch normalization that is called after it, which the
             file may have in the weights of the first.
     """
@@ -252,34 +273,15 @@ def align_modules(
     for name, path in _module_values(graph, move).items():
         after = (normalized or {}).get(path, path)
         found[name] = Origin(path if after in scopes else after, "scope")
-    for index, value in enumerate(graph.outputs):
+    for place, value in zip(places or range(len(graph.outputs)), graph.outputs, strict=True):
         if value.producer() is not None:
-            found[str(value.name)] = Origin(f"output:{index}", "output")
+            found[str(value.name)] = Origin(f"output:{place}", "output")
     return in_order(found, graph)
 
 
 def _module_values(graph: ir.Graph, move: Move) -> dict[str, str]:
     """The value of each module: name of the ONNX value → path of the outermost module it ends."""
-    scopes = {node: [path for p in scopes_of(node) if (path := move(p))] for node in graph}
-    last: dict[str, ir.Value] = {}
-    for node, paths in scopes.items():
-        if node.outputs and node.op_type not in ("Constant", "Identity"):
-            last |= dict.fromkeys(paths, node.outputs[0])
-    place = {value: index for index, node in enumerate(scopes) for value in node.outputs}
-    exits: dict[str, ir.Value] = {}
-    for node, paths in scopes.items():
-        for value in reads(node):
-            producer = value.producer()
-            for path in scopes.get(producer, ()) if producer is not None else ():
-                later = path not in exits or place[exits[path]] < place[value]
-                if path not in paths and later:
-                    exits[path] = value
-    for value in graph.outputs:  # they are read outside of every module
-        producer = value.producer()
-        for path in scopes.get(producer, ()) if producer is not None else ():
-            if path not in exits or place[exits[path]] < place[value]:
-                exits[path] = value
-    ends = last | exits
+    ends = {path: values[-1] for path, values in module_ends(graph, move).items()}
     # Of modules that end in one value, the innermost comes last; the outermost says most.
     return {str(ends[path].name): path for path in sorted(ends, key=len, reverse=True)}
 
@@ -295,8 +297,10 @@ def constant_outputs(program: ExportedProgram) -> dict[str, torch.Tensor]:
     }
 
 
-def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
-    """The outputs in order; an exporter may leave out those that are constants."""
+def _outputs(
+    program: ExportedProgram, graph: ir.Graph, returned: Sequence[str]
+) -> dict[str, Origin]:
+    """The outputs by name or in order; an exporter may leave out those that are constants."""
     constants = constant_outputs(program)
     all_names = [
         f"constant:{index}" if isinstance(spec.arg, ConstantArgument) else str(spec.arg.name)
@@ -304,6 +308,9 @@ def _outputs(program: ExportedProgram, graph: ir.Graph) -> dict[str, Origin]:
         if spec.kind is OutputKind.USER_OUTPUT
     ]
     names = [name for name in all_names if not name.startswith("constant:")]
+    told = dict(zip(returned, all_names, strict=False))
+    if all(value.name in told for value in graph.outputs):
+        names = [told[str(value.name)] for value in graph.outputs]
     if len(graph.outputs) < len(names):
         raise UsageError(
             f"the program has {len(names)} outputs, the ONNX model only {len(graph.outputs)}: "

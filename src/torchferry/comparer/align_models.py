@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
 
 import onnx_ir as ir
 
-from torchferry.comparer.align import Origin, in_order, may_equal
+from torchferry.comparer.align import Origin, in_order, may_equal, output_places
 from torchferry.comparer.provenance import all_scopes, fx_name, fx_said, layer_of
-from torchferry.comparer.scopes import Move, move_between
+from torchferry.comparer.scopes import Move, module_ends, move_between
 from torchferry.errors import UsageError
 
 __all__ = ["align_models"]
@@ -18,12 +19,13 @@ _NUMBERED = re.compile(r"(val_)?\d+")
 
 
 def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
-    """Align a graph with another: values of one name, and the outputs in order.
+    """Align a graph with another: values of one name, ends of modules, and the outputs in order.
 
     Two exporters may give one name to two things: values that are declared to have other shapes,
     or stand in other modules, are not aligned. Names of FX nodes count only where one graph has
     all that the other has of a module and an operator, and names that are numbers only when most
-    of those that both graphs have are made by the same operator.
+    of one graph's are in the other too, made by the same operator. Where names say little, as in
+    files of two exporters, what alone leaves a module of one is what leaves it in the other.
     """
     names, ours = _named_values(reference), _named_values(graph)
     move = move_between(all_scopes(graph), all_scopes(reference))
@@ -41,21 +43,64 @@ def align_models(reference: ir.Graph, graph: ir.Graph) -> dict[str, Origin]:
         and _alike(names[name], value, move)
         and fx_name(value.producer()) not in recounted
     }
-    numbered = [name for name in ours if name in names and _NUMBERED.fullmatch(name)]
-    same = sum(_operator(names[name]) == _operator(ours[name]) for name in numbered)
-    if 2 * same < len(numbered):
-        for name in numbered:
-            found.pop(name, None)
+    numbered = [{*filter(_NUMBERED.fullmatch, one)} for one in (names, ours)]
+    shared = numbered[0] & numbered[1]
+    same = sum(_operator(names[name]) == _operator(ours[name]) for name in shared)
+    if 2 * same < min(map(len, numbered)):
+        found = {name: origin for name, origin in found.items() if name not in shared}
+    if 2 * len(found) < len(graph):
+        taken = {origin.key for origin in found.values()}
+        found |= {
+            name: Origin(key, "scope")
+            for name, key in _module_pairs(reference, graph, move).items()
+            if name not in found and key not in taken
+        }
     if len(graph.outputs) < len(reference.outputs):
         raise UsageError(
             f"the reference has {len(reference.outputs)} outputs, the model only "
             f"{len(graph.outputs)}: compare models that return the same"
         )
-    if len(reference.outputs) == len(graph.outputs):
-        for value, other in zip(graph.outputs, reference.outputs, strict=True):
-            if value.producer() is not None and other.name in names:
-                found[str(value.name)] = Origin(str(other.name), "output")
+    places = output_places(graph, [str(value.name) for value in reference.outputs])
+    for value, place in zip(graph.outputs, places or (), strict=False):
+        other = reference.outputs[place]
+        if value.producer() is not None and other.name in names:
+            found[str(value.name)] = Origin(str(other.name), "output")
     return in_order(found, graph)
+
+
+def _module_pairs(reference: ir.Graph, graph: ir.Graph, move: Move) -> dict[str, str]:
+    """The only values that leave the same module: of a graph → of its reference."""
+    theirs, ours = module_ends(reference, Move()), module_ends(graph, move)
+    again = _called_again(theirs, ours) | _called_again(ours, theirs)
+    found: dict[str, str] = {}
+    # Of modules that end in one value, the outermost comes last: it says most.
+    for path in sorted(theirs.keys() & ours.keys(), key=len, reverse=True):
+        if len(theirs[path]) == len(ours[path]) == 1 and not _beginnings(path) & again:
+            there = _normalized(theirs[path][0], ours, Move())
+            here = _normalized(ours[path][0], theirs, move)
+            if here.name and there.name and _may_equal(here, there):
+                found[here.name] = there.name
+    return found
+
+
+def _called_again(paths: Collection[str], others: Collection[str]) -> set[str]:
+    """Modules whose second call stands in ``NAME_1``, as in files of the TorchScript exporter."""
+    return {path for path in paths if f"{path}_1" in paths and f"{path}_1" not in others}
+
+
+def _beginnings(path: str) -> set[str]:
+    """A module and those that it is a part of."""
+    steps = path.split(".")
+    return {".".join(steps[: count + 1]) for count in range(len(steps))}
+
+
+def _normalized(value: ir.Value, others: Collection[str], move: Move) -> ir.Value:
+    """The value, or the batch normalization of it if the other graph has it in the weights."""
+    users = [use.node for use in value.uses()]
+    if len(users) != 1 or users[0].op_type != "BatchNormalization":
+        return value
+    (user,) = users
+    return value if move(layer_of(user)) in others else user.outputs[0]
 
 
 def _named_values(graph: ir.Graph) -> dict[str, ir.Value]:
@@ -84,6 +129,11 @@ def _alike(one: ir.Value, other: ir.Value, move: Move) -> bool:
         layers = layer_of(first), move(layer_of(second))
         if all(layers) and len(set(layers)) > 1:
             return False
+    return _may_equal(one, other)
+
+
+def _may_equal(one: ir.Value, other: ir.Value) -> bool:
+    """Whether two values may be the same, by the shapes that are declared of them."""
     if one.shape is None or other.shape is None:
         return True
     return may_equal(list(one.shape), list(other.shape))

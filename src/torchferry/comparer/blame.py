@@ -61,7 +61,10 @@ def blame(
 
 
 def _between(culprit: ir.Node, right: set[ir.Value], segment: Segment) -> list[ir.Node]:
-    """A node and those that it reads values of, back to values that are right."""
+    """A node and those that it reads values of, back to values that are right.
+
+    What hands on the numbers that it reads is not to blame for them, unless nothing else is.
+    """
     found = {culprit}
     waiting = [culprit]
     while waiting:
@@ -70,4 +73,12 @@ def _between(culprit: ir.Node, right: set[ir.Value], segment: Segment) -> list[i
             if producer in segment.nodes and value not in right and producer not in found:
                 found.add(producer)
                 waiting.append(producer)
-    return [node for node in segment.nodes if node in found]
+    blamed = [node for node in segment.nodes if node in found and not _hands_on(node)]
+    return blamed or [culprit]
+
+
+def _hands_on(node: ir.Node) -> bool:
+    """Whether a node's result is what it reads, whatever that is."""
+    if node.op_type == "Dropout":  # without a third input it is not in training
+        return len(node.inputs) < 3 or node.inputs[2] is None
+    return node.op_type == "Identity"

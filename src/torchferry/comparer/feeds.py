@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -12,18 +12,26 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.converter.signature import read_signature
-from torchferry.dims import evaluate, names_in, parse_size
+from torchferry.dims import Condition, evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import leaves_of, program_inputs
+from torchferry.runner.dimensions import check_sizes, named_axes
 from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.values.flatten import Path
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["draw_feeds", "model_feeds", "program_feeds"]
+__all__ = [
+    "draw_feeds",
+    "model_feeds",
+    "program_feeds",
+    "unmet_by_model",
+    "unmet_by_program",
+]
 
 _TORCH_NAMES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn",
                 "float8e5m2": "float8_e5m2"}  # fmt: skip
+_SHORT = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 def program_feeds(
@@ -35,13 +43,65 @@ def program_feeds(
         UsageError: the arguments do not fit.
     """
     signature = read_signature(program)
-    infos = {
+    # A program takes complex numbers as they are.
+    feeder = Feeder(replace(_without_idle(signature), complex=()), _infos(program, signature))
+    feeds = feeder(args, kwargs)
+    return [feeds[slot.name] for slot in signature.inputs]
+
+
+def _infos(program: ExportedProgram, signature: Signature) -> dict[str, InputInfo]:
+    return {
         slot.name: _taken(node.meta["val"])
         for slot, (_, node) in zip(signature.inputs, program_inputs(program), strict=True)
     }
-    # A program takes complex numbers as they are.
-    feeds = Feeder(replace(signature, complex=()), infos)(args, kwargs)
-    return [feeds[slot.name] for slot in signature.inputs]
+
+
+def _without_idle(signature: Signature) -> Signature:
+    """A signature without the conditions on sizes that are nearly always without consequence.
+
+    They are no warning here, where the values themselves are compared, but a note.
+    """
+    kept = tuple(one for one in signature.conditions if Condition(*one).matters)
+    return replace(signature, conditions=kept)
+
+
+def unmet_by_program(
+    program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """Conditions of this kind that sizes of arguments do not meet.
+
+    Raises:
+        UsageError: the arguments do not fit.
+    """
+    signature = read_signature(program)
+    names = [slot.name for slot in signature.inputs]
+    feeds = dict(zip(names, program_feeds(program, args, kwargs), strict=True))
+    return _unmet(signature, _infos(program, signature), feeds)
+
+
+def unmet_by_model(model: ir.Model, feeds: Mapping[str, torch.Tensor]) -> list[str]:
+    """The same of an ONNX model that torchferry wrote; none of others, which do not tell.
+
+    Raises:
+        UsageError: sizes that are to agree do not.
+    """
+    text = model.metadata_props.get(SIGNATURE_KEY)
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    if text is None:
+        return []
+    return _unmet(Signature.from_json(text), dict(map(_info, inputs)), feeds)
+
+
+def _unmet(
+    signature: Signature, infos: Mapping[str, InputInfo], feeds: Mapping[str, torch.Tensor]
+) -> list[str]:
+    idle = [c for c in (Condition(*one) for one in signature.conditions) if not c.matters]
+    if not idle:
+        return []
+    shapes = {name: tuple(tensor.shape) for name, tensor in feeds.items()}
+    axes = named_axes({name: shape for name, (_, shape) in infos.items()}, tuple(feeds))
+    known = check_sizes(shapes, axes)
+    return [str(c) for c in idle if c.names <= known.keys() and not c.holds(known)]
 
 
 def _taken(example: Any) -> InputInfo:
@@ -72,8 +132,31 @@ def model_feeds(
         UsageError: the arguments do not fit.
     """
     inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    _check_precision(inputs, leaves_of(args, dict(kwargs)).values())
     found = _found(model, inputs, args, kwargs, names)
     return {str(value.name): _checked(value, found[str(value.name)]) for value in inputs}
+
+
+def _check_precision(inputs: Sequence[ir.Value], leaves: Iterable[Any]) -> None:
+    """Refuse arguments none of which is of a floating dtype that the ONNX model takes.
+
+    Raises:
+        UsageError: they are; says how to have the model in that dtype.
+    """
+    wanted = {_info(v)[1][0]: v.name for v in inputs if v.dtype and v.dtype.is_floating_point()}
+    given = {
+        leaf.dtype
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    }
+    known = wanted.keys() <= _SHORT.keys() and given <= _SHORT.keys()
+    if known and wanted and given and wanted.keys().isdisjoint(given):
+        dtype, name = next(iter(wanted.items()))
+        raise UsageError(
+            f"input {name} of the ONNX model is {dtype}, and the inputs are "
+            f"{', '.join(sorted(map(str, given)))}: both sides need one dtype (--dtype "
+            f"{_SHORT[dtype]} casts a module and its inputs)"
+        )
 
 
 def _found(
@@ -88,7 +171,7 @@ def _found(
         return {name: kwargs[name] for name in names}
     if SIGNATURE_KEY in model.metadata_props:
         signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
-        return Feeder(signature, dict(map(_info, inputs)))(args, dict(kwargs))
+        return Feeder(_without_idle(signature), dict(map(_info, inputs)))(args, dict(kwargs))
     leaves = {
         _with_name(path, positional): leaf
         for path, leaf in leaves_of(args, dict(kwargs)).items()

@@ -33,15 +33,14 @@ def match_numbers(
     Values of one number, or of the same everywhere, are left out: they say nothing.
 
     Args:
-        reference: a program.
+        reference: a program, or another ONNX model.
         model: the ONNX model.
         feeds: its inputs.
     """
     found = dict(reference.origins)
-    if reference.plain is None:
+    if not (names := _computed(reference)):
         return found
     used = {origin.key for origin in found.values()} | reference.chance.dependent()
-    names = {node.name for node in reference.plain.graph.nodes if node.op == "call_function"}
     known: dict[tuple[int, ...], list[tuple[str, _Print]]] = defaultdict(list)
     for name, tensor in reference.values(names - used):
         if (said := _fingerprint(tensor)) is not None:
@@ -58,6 +57,14 @@ def match_numbers(
     except RunError:
         pass  # what comes before the node that fails is matched; the walk tells of the rest
     return in_order(found, model.graph)
+
+
+def _computed(reference: Reference) -> set[str]:
+    """Names of all that a reference computes; none of one that does not tell."""
+    if reference.plain is not None:
+        return {node.name for node in reference.plain.graph.nodes if node.op == "call_function"}
+    nodes = () if reference.model is None else reference.model.graph
+    return {str(value.name) for node in nodes for value in node.outputs if value.name}
 
 
 def _fingerprint(tensor: torch.Tensor) -> _Print | None:

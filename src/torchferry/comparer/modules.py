@@ -13,9 +13,10 @@ import torch
 
 from torchferry.capturer.watch import line_of_error, raising_module
 from torchferry.errors import UsageError
+from torchferry.observer.naming import output_name
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
-from torchferry.values.flatten import flatten
+from torchferry.values.flatten import Path, flatten
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 
@@ -39,7 +40,8 @@ class Watched:
         draws: whether anything else does.
         changing: paths of those that return something else with other random numbers, and the
             outputs that do, as ``output:0``.
-        outputs: how many tensors the module itself returns, and how many numbers.
+        outputs: names of the tensors that the module itself returns, as exporters call them.
+        numbered: the same with those of the numbers among them.
         normalized: for modules whose call is followed by one of a batch normalization, its path.
     """
 
@@ -48,7 +50,8 @@ class Watched:
     drops: frozenset[str]
     draws: bool
     changing: frozenset[str]
-    outputs: tuple[int, int]
+    outputs: tuple[str, ...]
+    numbered: tuple[str, ...]
     normalized: Mapping[str, str]
 
 
@@ -87,13 +90,23 @@ def numbers_of(outputs: Any, *, also_plain: bool = False) -> list[torch.Tensor]:
         outputs: any value.
         also_plain: Python's numbers too, as tensors of no dimension.
     """
-    leaves = [leaf for _, leaf in flatten(outputs)[0]]
     return [
         leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
-        for leaf in leaves
+        for _, leaf in _numbers(outputs, also_plain)
+    ]
+
+
+def _numbers(outputs: Any, also_plain: bool) -> list[tuple[Path, Any]]:
+    return [
+        (path, leaf)
+        for path, leaf in flatten(outputs)[0]
         if (isinstance(leaf, torch.Tensor) and not leaf.is_nested)
         or (also_plain and isinstance(leaf, bool | int | float))
     ]
+
+
+def _names_of(outputs: Any, *, also_plain: bool = False) -> tuple[str, ...]:
+    return tuple(output_name(path) for path, _ in _numbers(outputs, also_plain))
 
 
 def watch_modules(
@@ -104,14 +117,14 @@ def watch_modules(
     counts: dict[str, int] = {}
     order: list[str] = []
     calls: Counter[str] = Counter()
-    returned: list[int] = []
+    returned: list[Any] = []
 
     def see(path: str, output: Any) -> None:
         calls[path] += 1
         order.append(path)
         counts[path] = len(numbers_of(output))
         if not path:
-            returned[:] = [counts[path], len(numbers_of(output, also_plain=True)) - counts[path]]
+            returned[:] = [output]
 
     with random_kept(), _drawing(modules) as drawing:
         before = torch.get_rng_state()
@@ -127,7 +140,8 @@ def watch_modules(
         frozenset(drops),
         drawing != drops,
         _changing(model, modules, args, kwargs) if drawing else frozenset(),
-        (returned[0], returned[1]),
+        _names_of(returned[0]),
+        _names_of(returned[0], also_plain=True),
         {
             path: after
             for path, after in itertools.pairwise(order)

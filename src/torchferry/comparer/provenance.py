@@ -12,6 +12,7 @@ import re
 import onnx_ir as ir
 
 __all__ = [
+    "FX_KEY",
     "all_scopes",
     "fx_name",
     "fx_of",
@@ -23,7 +24,9 @@ __all__ = [
 ]
 
 _FX_NODE = re.compile(r"%(\w+) :.*?\[target=([^\]]+)\]")
-_FX_KEY = "pkg.torch.onnx.fx_node"
+FX_KEY = "pkg.torch.onnx.fx_node"
+"""Beside a node: the FX node it came from."""
+
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _ROUNDED = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _LINE_KEY = "pkg.torchferry.source_line"
@@ -33,7 +36,7 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 def _told(node: ir.Node) -> ir.Node:
     """The node that says where one came from; a Cast that rounds what it made says nothing."""
-    said = node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}
+    said = node.metadata_props.keys() & {FX_KEY, _SCOPES_KEY}
     kind = node.attributes.get("to") if node.op_type == "Cast" else None
     rounds = kind is not None and kind.as_int() in _ROUNDED
     before = node.inputs[0].producer() if rounds and node.inputs[0] is not None else None
@@ -42,7 +45,7 @@ def _told(node: ir.Node) -> ir.Node:
 
 def uncast(node: ir.Node) -> ir.Node:
     """What a node that says nothing casts, to whatever type; other nodes themselves."""
-    while node.op_type == "Cast" and not node.metadata_props.keys() & {_FX_KEY, _SCOPES_KEY}:
+    while node.op_type == "Cast" and not node.metadata_props.keys() & {FX_KEY, _SCOPES_KEY}:
         before = node.inputs[0].producer() if node.inputs[0] is not None else None
         if before is None:
             break
@@ -93,7 +96,7 @@ def fx_of(text: str) -> tuple[str, str]:
 
 def fx_said(node: ir.Node) -> tuple[str, str]:
     """Name and target of the FX node that a node itself says it came from; empty if none."""
-    return fx_of(node.metadata_props.get(_FX_KEY, ""))
+    return fx_of(node.metadata_props.get(FX_KEY, ""))
 
 
 def fx_name(node: ir.Node | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -16,6 +16,7 @@ from torchferry.comparer.align import (
     align_modules,
     align_program,
     constant_outputs,
+    output_places,
 )
 from torchferry.comparer.align_models import align_models
 from torchferry.comparer.chance import Chance, Step, chance_of_model, chance_of_program
@@ -23,8 +24,11 @@ from torchferry.comparer.feeds import program_feeds
 from torchferry.comparer.modules import Watched, trace_modules, watch_modules
 from torchferry.comparer.piece import Runner, ort_value
 from torchferry.comparer.trace import trace_onnx, trace_program
+from torchferry.converter.signature import read_signature
 from torchferry.converter.translate import prepared
 from torchferry.errors import UsageError
+from torchferry.observer.naming import output_name
+from torchferry.values.flatten import flatten, unflatten
 
 __all__ = ["Reference", "of_model", "of_module", "of_program"]
 
@@ -43,6 +47,7 @@ class Reference:
         plain: the program without in-place writes, whose nodes are compared.
         model: the ONNX model, where it is one.
         whole: whether it has all that the model returns.
+        left_out: names of outputs that the graph does not have.
     """
 
     values: Callable[[Collection[str]], Iterator[tuple[str, torch.Tensor]]]
@@ -52,6 +57,7 @@ class Reference:
     plain: ExportedProgram | None = field(default=None, repr=False)
     model: ir.Model | None = field(default=None, repr=False)
     whole: bool = True
+    left_out: tuple[str, ...] = ()
 
 
 def of_program(
@@ -69,8 +75,25 @@ def of_program(
         pairs = chain(constant_outputs(plain).items(), trace_program(plain, feeds))
         return (pair for pair in pairs if pair[0] in wanted)
 
-    origins = align_program(plain, graph)
-    return Reference(values, origins, chance_of_program(plain), program, plain)
+    origins = align_program(plain, graph, _returned(program))
+    left_out = _left_out(read_signature(program).output_names, graph)
+    return Reference(values, origins, chance_of_program(plain), program, plain, left_out=left_out)
+
+
+def _left_out(names: Sequence[str], graph: ir.Graph) -> tuple[str, ...]:
+    """Outputs of a model that a graph does not have, if it has others by their names."""
+    ours = {str(value.name) for value in graph.outputs}
+    return tuple(name for name in names if name not in ours) if ours & {*names} else ()
+
+
+def _returned(program: ExportedProgram) -> list[str]:
+    """What exporters call each leaf of what a program returns, constants too."""
+    signature = read_signature(program)
+    paths, _ = flatten(unflatten(range(len(signature.leaves)), signature.outputs))
+    return [
+        leaf[0] if isinstance(leaf, list) else output_name(path)
+        for leaf, (path, _) in zip(signature.leaves, paths, strict=True)
+    ]
 
 
 def of_module(
@@ -84,30 +107,32 @@ def of_module(
         UsageError: the module raises something, or returns more or less than the graph.
     """
     watched = watch_modules(model, args, kwargs)
-    tensors, numbers = watched.outputs
-    count = len(graph.outputs)
-    if count not in (tensors, tensors + numbers):
+    names, numbered = watched.outputs, watched.numbered
+    places = output_places(graph, names)
+    plain = places is None
+    places = output_places(graph, numbered) if places is None else places
+    if places is None:
         raise UsageError(
-            f"the module returns {tensors} tensors and {numbers} numbers, the ONNX model has "
-            f"{count} outputs: compare models that return the same"
+            f"the module returns {len(names)} tensors and {len(numbered) - len(names)} numbers, "
+            f"the ONNX model has {len(graph.outputs)} outputs, which are not called as they are "
+            f"({', '.join(numbered[:8])}): compare models that return the same"
         )
-    single = watched.single | {f"output:{index}" for index in range(count)}
+    single = watched.single | {f"output:{place}" for place in places}
     if any((node.name or "").startswith("/") for node in graph):
         single -= watched.repeated  # a second call of layer stands in layer_1 there
     paths = [path for path, _ in model.named_modules()]
-    aligned = align_modules(graph, paths, watched.normalized).items()
+    aligned = align_modules(graph, paths, places, watched.normalized).items()
     origins = {name: origin for name, origin in aligned if origin.key in single}
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         paths = {"" if key.startswith("output:") else key for key in wanted}
-        plain = count != tensors
         for key, tensor in trace_modules(model, args, kwargs, paths, also_plain=plain):
             path, _, number = key.partition(":")
             name = key if path else f"output:{number or 0}"
             if name in wanted:
                 yield name, tensor
 
-    return Reference(values, origins, _chance(watched))
+    return Reference(values, origins, _chance(watched), left_out=_left_out(names, graph))
 
 
 def _chance(watched: Watched) -> Chance:

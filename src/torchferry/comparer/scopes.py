@@ -7,11 +7,16 @@ and that path is missing.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
-__all__ = ["Move", "move_between"]
+import onnx_ir as ir
+
+from torchferry.comparer.piece import reads
+from torchferry.comparer.provenance import scopes_of
+
+__all__ = ["Move", "module_ends", "move_between"]
 
 _DEEP = 3  # modules around a model, at the most
 
@@ -77,3 +82,30 @@ def _beginnings(paths: Collection[str]) -> list[str]:
             break
         found.append(max(many, key=many.__getitem__))
     return found
+
+
+def module_ends(graph: ir.Graph, move: Move) -> dict[str, list[ir.Value]]:
+    """What leaves each module: its values that are read outside of it, in the order of the graph.
+
+    Of a module that nothing is read of, its last value stands there.
+
+    Args:
+        graph: whose nodes say in which modules they stand.
+        move: how their paths become those that are wanted.
+    """
+    scopes = {node: [path for p in scopes_of(node) if (path := move(p))] for node in graph}
+    last: dict[str, ir.Value] = {}
+    for node, paths in scopes.items():
+        if node.outputs and node.op_type not in ("Constant", "Identity"):
+            last |= dict.fromkeys(paths, node.outputs[0])
+    place = {value: index for index, node in enumerate(scopes) for value in node.outputs}
+    # Outputs of the graph are read outside of every module.
+    read = [(value, paths) for node, paths in scopes.items() for value in reads(node)]
+    exits: dict[str, dict[ir.Value, None]] = defaultdict(dict)
+    for value, paths in [*read, *((value, []) for value in graph.outputs)]:
+        producer = value.producer()
+        for path in scopes.get(producer, ()) if producer is not None else ():
+            if path not in paths:
+                exits[path].setdefault(value)
+    ends = {path: [value] for path, value in last.items()}
+    return ends | {path: sorted(values, key=place.__getitem__) for path, values in exits.items()}

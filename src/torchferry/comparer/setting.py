@@ -16,7 +16,8 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases, capture
 from torchferry.comparer import reference as references
-from torchferry.comparer.feeds import draw_feeds, model_feeds
+from torchferry.comparer.branches import with_branches_taken
+from torchferry.comparer.feeds import draw_feeds, model_feeds, unmet_by_model, unmet_by_program
 from torchferry.comparer.match import match_numbers
 from torchferry.comparer.modules import called
 from torchferry.comparer.piece import LEVELS, Runner
@@ -49,6 +50,7 @@ class Setting:
         call: its arguments.
         taken: the arguments as the reference takes them, some of them by other names.
         place: which set of inputs it is, from 1.
+        branches: which of its If nodes' were taken, and stand in their place.
     """
 
     onnx: ir.Model
@@ -59,6 +61,7 @@ class Setting:
     call: Call = ((), {})
     taken: Call = ((), {})
     place: int = 1
+    branches: tuple[str, ...] = ()
 
     def feeds_of(self, model: ir.Model) -> Mapping[str, torch.Tensor]:
         """The inputs of another ONNX model that was made of the same.
@@ -74,6 +77,15 @@ class Setting:
         else:
             return self.feeds
         return model_feeds(model, args, kwargs, names)
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """What was taken for granted of sizes that these inputs have not, nearly always idly."""
+        program = self.reference.program
+        found = [*unmet_by_model(self.onnx, self.feeds)]
+        if program is not None:
+            found += unmet_by_program(program, *self.taken)
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def coarsest(self) -> torch.dtype | None:
@@ -135,9 +147,10 @@ def _each(
 def _of_program(
     program: ExportedProgram, candidate: ir.Model, call: Call, runner: Runner
 ) -> Setting:
-    found = references.of_program(program, *call, candidate.graph)
     feeds = model_feeds(candidate, *call, read_signature(program).parameters)
-    return _matched(Setting(candidate, feeds, found, runner, call=call, taken=call))
+    onnx, told = with_branches_taken(candidate, feeds)
+    found = references.of_program(program, *call, onnx.graph)
+    return _matched(Setting(onnx, feeds, found, runner, call=call, taken=call, branches=told))
 
 
 def _of_file(
@@ -153,8 +166,11 @@ def _of_file(
         raise UsageError(
             f"the two models take other inputs: {', '.join(feeds)} and {', '.join(sorted(names))}"
         )
-    found = references.of_model(base, feeds, candidate.graph, _runner(against))
-    return Setting(candidate, feeds, found, runner)
+    model_feeds(candidate, (), feeds)  # refuses what does not fit
+    onnx, told = with_branches_taken(candidate, feeds)
+    base, _ = with_branches_taken(base, feeds)
+    found = references.of_model(base, feeds, onnx.graph, _runner(against))
+    return _matched(Setting(onnx, feeds, found, runner, branches=told))
 
 
 def _runner(against: str) -> Runner:
@@ -183,12 +199,13 @@ def _of_module(  # noqa: PLR0917  (all of it is what was given)
     def make(call: Call) -> Setting:
         names = positional_keys(seen.signature, len(call[0]))
         feeds = model_feeds(candidate, *call, names)
+        onnx, told = with_branches_taken(candidate, feeds)
         if program is None or against == "eager":
-            found = references.of_module(module, *call, candidate.graph)
-            return Setting(candidate, feeds, found, runner, module, call, call)
+            found = references.of_module(module, *call, onnx.graph)
+            return Setting(onnx, feeds, found, runner, module, call, call, branches=told)
         given = call if exported else named[id(call)]
-        found = references.of_program(program, *given, candidate.graph)
-        return _matched(Setting(candidate, feeds, found, runner, module, call, given))
+        found = references.of_program(program, *given, onnx.graph)
+        return _matched(Setting(onnx, feeds, found, runner, module, call, given, branches=told))
 
     return _each(calls, make)
 
@@ -208,7 +225,7 @@ def _captured(module: torch.nn.Module, seen: Observation, call: Call) -> Exporte
 
 
 def _matched(setting: Setting) -> Setting:
-    """Where hardly any node says which FX node it came from, values are matched by numbers too."""
+    """Where names hardly say which value stands for which, values are matched by numbers too."""
     reference = setting.reference
     named = sum(origin.how == "name" for origin in reference.origins.values())
     if named * _KNOWN >= len(setting.onnx.graph) - len(reference.origins) + named:

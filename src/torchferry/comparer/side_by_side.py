@@ -93,10 +93,23 @@ def _worst(
     worst, walk = max(found, key=lambda pair: _weight(pair[0]))
     notes = list(left_out)
     if len(found) > 1:
-        wrong = ", ".join(str(one.place) for one, _ in found if not one.ok)
-        told = f"sets {wrong} of {len(found)} differ" if wrong else f"all {len(found)} sets agree"
+        told = _told(found)
         notes = [f"{told}; this is about set {worst.place} of the inputs", *notes]
     return replace(worst, notes=(*worst.notes, *notes)), walk
+
+
+def _told(found: Sequence[tuple[Comparison, Walk]]) -> str:
+    """What became of the sets of inputs, in words."""
+    unlike = [one.place for one, _ in found if not replace(one, open=()).ok]
+    unknown = [one.place for one, _ in found if one.open and one.place not in unlike]
+    told = (unlike, "differs", "differ"), (unknown, *["cannot be compared in full"] * 2)
+    parts = [
+        f"set{'s' * (len(places) > 1)} {', '.join(map(str, places))} of {len(found)} "
+        f"{many if len(places) > 1 else single}"
+        for places, single, many in told
+        if places
+    ]
+    return ", ".join(parts) or f"all {len(found)} sets agree"
 
 
 def _weight(found: Comparison) -> tuple[bool, bool, float]:
@@ -123,6 +136,8 @@ def _looked_at(
     missing = [str(v.name) for v in setting.onnx.graph.outputs if v.name not in walk.kept]
     if missing:
         failure += [f"{', '.join(missing)}: nothing in the reference to compare with"]
+    if setting.reference.left_out:
+        failure += [f"the ONNX model leaves out {', '.join(setting.reference.left_out)}"]
     found = replace(
         found,
         outputs=outputs,
@@ -131,12 +146,26 @@ def _looked_at(
             *(name for name, verdict in verdicts.items() if verdict == "incomparable"),
             *(missing if setting.reference.whole else ()),
         ),
-        notes=(*found.notes, *failure, *explained),
+        notes=(*found.notes, *failure, *explained, *_conditions(setting, found)),
         captured=captured,
         tolerance=tolerance,
         place=setting.place,
     )
     return found, walk
+
+
+def _conditions(setting: Setting, found: Comparison) -> list[str]:
+    """What of the model and the inputs the comparison is subject to."""
+    told = [*setting.branches]
+    if unmet := setting.unmet:
+        told.append(
+            f"the program was captured for sizes with {', '.join(unmet)}, which these inputs are "
+            "not: it may be another for them"
+        )
+    undecided = any(row.verdict in ("random", "incomparable") for row in found.rows)
+    if undecided and setting.module is not None and setting.module.training:
+        told.append("the module is in training mode, where dropout is random: call .eval() first")
+    return told
 
 
 def _explained(found: Comparison, walk: Walk, cut: Path | str | None, bisect: bool) -> Comparison:

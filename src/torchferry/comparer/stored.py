@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchferry.comparer.align import Origin, align_modules, in_order
+from torchferry.comparer.align import Origin, align_modules, in_order, output_places
 from torchferry.comparer.feeds import model_feeds
 from torchferry.comparer.piece import Runner, ort_value
 from torchferry.comparer.provenance import all_scopes
@@ -25,6 +25,7 @@ from torchferry.dumper.document import DOCUMENT
 from torchferry.dumper.store import read_entries
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.observer.naming import output_name
 from torchferry.values.difference import max_diff
 from torchferry.values.flatten import flatten
 
@@ -62,31 +63,27 @@ def of_dump(
     Raises:
         UsageError: it is no dump, holds the calls of several models, or no inputs that fit.
     """
-    counts: dict[Key, int] = {
-        key: len(_tensors(value))
-        for key, value in read_entries(path)
-        if isinstance(key, tuple) and len(key) == _PARTS
-    }
+    held = _held(path)
     inner = {str(v.name) for node in onnx.graph for v in node.outputs}
     stems: dict[Key, str] = {
-        key: str(key[0]) for key in counts if key[2] == _VALUE and key[0] in inner
+        key: str(key[0]) for key in held if key[2] == _VALUE and key[0] in inner
     }
     aligned: dict[str, Origin] = {}
     if stems:
         _, feeds = _inputs(path, "", onnx, given)
         origins = {name: Origin(name, "name") for name in stems.values()}
     else:
-        root = _root(path, counts)
-        shift = _shift(root, counts, all_scopes(onnx.graph))
+        root = _root(path, held)
+        shift = _shift(root, held, all_scopes(onnx.graph))
         number, feeds = _inputs(path, root if shift == len(root) else None, onnx, given)
-        last = _last_calls(list(counts), root, number)
+        last = _last_calls(list(held), root, number)
         stems = {key: name[shift + 1 if shift else 0 :] for key, name in last.items()}
-        single = {stem for key, stem in stems.items() if counts[key] == 1}
-        returned = {
-            f"output:{i}" for k, stem in stems.items() if not stem for i in range(counts[k])
-        }
-        aligned = align_modules(onnx.graph, stems.values())
-        origins = {n: origin for n, origin in aligned.items() if origin.key in single | returned}
+        single = {stem for key, stem in stems.items() if len(held[key]) == 1}
+        names = next((held[key] for key, stem in stems.items() if not stem), ())
+        places = output_places(onnx.graph, names)
+        aligned = align_modules(onnx.graph, stems.values(), places)
+        known = single | {f"output:{place}" for place in range(len(names))}
+        origins = {n: origin for n, origin in aligned.items() if origin.key in known}
 
     def values(wanted: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         for key, value in read_entries(path):
@@ -99,6 +96,15 @@ def of_dump(
     found = in_order(origins, onnx.graph)
     whole = any(origin.how == "output" for origin in found.values()) or not aligned
     return feeds, Reference(values, found, whole=whole)
+
+
+def _held(path: Path) -> dict[Key, tuple[str, ...]]:
+    """The values of a dump, with what exporters call the tensors in each."""
+    return {
+        key: _names(value)
+        for key, value in read_entries(path)
+        if isinstance(key, tuple) and len(key) == _PARTS
+    }
 
 
 def _root(path: Path, keys: Collection[Key]) -> str:
@@ -173,6 +179,11 @@ def _shift(root: str, keys: Collection[Key], wanted: set[str]) -> int:
     names = {str(key[0]) for key in keys}
     cut = {name[len(root) + 1 :] for name in names}
     return 0 if len(names & wanted) > len(cut & wanted) else len(root)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    leaves, _ = flatten(value)
+    return tuple(output_name(path) for path, leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -69,7 +69,7 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
             items = {node.name: value}
         for name, item in items.items():
             if isinstance(item, torch.Tensor):
-                yield name, item
+                yield name, item.detach()  # a weight that a node returns may require a gradient
             elif isinstance(item, bool | int | float):
                 yield name, torch.tensor(item)
         for last in interpreter.user_to_last_uses.get(node, ()):

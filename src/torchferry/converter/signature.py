@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from torchferry.dims import Condition
 from torchferry.errors import ConversionError
-from torchferry.observer.naming import cache_name, input_name
+from torchferry.observer.naming import input_name, output_name
 from torchferry.observer.tree import leaves_of, named_path, program_inputs
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
@@ -118,7 +118,7 @@ def _outputs(
         if position is None:
             leaves.append(_constant(path, leaf))
             continue
-        name = _output_name(path)
+        name = output_name(path)
         while name in taken:
             name = f"output_{name}"
         taken.add(name)
@@ -184,10 +184,3 @@ class _StandIns:
 
 class _Number:
     """Stands for a size the model returns as a Python number."""
-
-
-def _output_name(path: Path) -> str:
-    if not path:
-        return "output"
-    name = cache_name("present", path)
-    return name or ("output_" if isinstance(path[0], int) else "") + path_text(path)

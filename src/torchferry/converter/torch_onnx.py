@@ -78,6 +78,12 @@ class Flat(torch.nn.Module):
         self.places = [(p[1:], leaf) for p, leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.tensors = [leaf for _, leaf in self.places]
 
+    def train(self, mode: bool = True) -> Flat:
+        """Set the mode of every module; those of exported programs refuse to be asked."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the module inside with these tensors in the place of those of the example."""
         rest = iter(tensors)

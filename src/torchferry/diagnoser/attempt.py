@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import onnx_ir as ir
+import onnxruntime
 import torch
 from torch.export import Dim as TorchDim
 
 from torchferry.capturer import Captured, accept_aliases, capture, export_arguments
 from torchferry.capturer.fixed import find_fixed
+from torchferry.capturer.lifted import name_lifted
 from torchferry.capturer.watch import watch_shapes
 from torchferry.converter import convert
 from torchferry.diagnoser.divergence import line_of_difference
@@ -35,6 +37,8 @@ from torchferry.values.oblivious import sizes_oblivious
 
 __all__ = ["EXPORTERS", "ONCE", "convert_seen", "export_once"]
 
+_FATAL = 4  # a level of onnxruntime's log
+
 
 def _fx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """``torch.export.export``: every strategy of `capture`, or just the options given."""
@@ -42,6 +46,7 @@ def _fx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempte
         return _of_captured(model, seen, capture(model, seen))
     with _ready(model, seen) as (args, kwargs, shapes):
         program = torch.export.export(model, args, kwargs, **{"dynamic_shapes": shapes, **options})
+    name_lifted(program)
     return _of_captured(model, seen, Captured(program, shapes, ()))
 
 
@@ -172,13 +177,34 @@ def _onnx_dynamo(model: torch.nn.Module, seen: Observation, options: Options) ->
         raise ConversionError("torch.onnx.export returned no model; leave out the file to write")
     fit_to_run(made.model)
 
+    @functools.cache
+    def session() -> torch.onnx.ONNXProgram:
+        made.initialize_inference_session(_SilentSession)
+        return made
+
     def run(call: Call) -> list[torch.Tensor]:
         args, kwargs = clone(arguments_of(model, seen, call))
-        return list(made(*args, **kwargs))
+        return list(session()(*args, **kwargs))
 
     program = made.exported_program
     line = None if program is None else functools.partial(_line_at_fault, model, seen, program)
     return Attempted(made, run, line_at_fault=line, flat=True, dynamic_shapes=shapes)
+
+
+class _SilentSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
+    """What torch.onnx runs a program by; errors come back as exceptions, and are not printed."""
+
+    def __init__(self, model: str | bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _FATAL
+        super().__init__(model, options, providers=["CPUExecutionProvider"])
+
+    def run_with_ort_values(
+        self, output_names: Any, feeds: Any, run_options: onnxruntime.RunOptions
+    ) -> Any:
+        """Run with options of torch.onnx, which say that errors are printed."""
+        run_options.log_severity_level = _FATAL
+        return super().run_with_ort_values(output_names, feeds, run_options)
 
 
 EXPORTERS: dict[str, Exporter] = {

@@ -43,6 +43,7 @@ _NO_ONNX = """the operator has no ONNX form: write that line with others, or tea
     one"""
 _WRITES = """the code writes into what it was given: return a new tensor instead (x = x + 1,
     torch.where, index_put)"""
+_STATE = "pass what is written to as an argument, and return its new value as an output"
 _NOT_FOLLOWED = """the tracer does not follow this call: keep it out of forward, or make it an
     operator with torch.library.custom_op"""
 _TRAINS = "call model.eval() first: in training mode it draws random numbers or moves averages"
@@ -57,12 +58,17 @@ _ADVICE = {
     r"data-dependent|DataDependent|_local_scalar_dense|\.item\(\)|Eq\(u\d": _DATA_DEPENDENT,
     r"unbacked|\bu\d+\b": _UNBACKED,
     r"Constraints violated|specialized|fixed to|tied to|inferred ranges|static shape": _FIXED,
+    r"to ONNX opset version|unrecognized namespace": _NO_ONNX,
     r"UnsupportedOperator|no fake impl|fake implementation|meta.*kernel|Meta.*backend": _NO_FAKE,
-    r"no ONNX (\w+)|MissingLowering|Unsupported.*[Oo]perator|to ONNX opset version": _NO_ONNX,
+    r"no ONNX (\w+)|MissingLowering|Unsupported.*[Oo]perator": _NO_ONNX,
     r"conversion of \w+ not implemented": _NO_ONNX,
+    r"writes to (buffer|parameter|tensor) ": _STATE,
     r"mutat|writes to|in-?place|is a view": _WRITES,
     r"graph break|torch\._dynamo|skip function|unsupported": _NOT_FOLLOWED,
 }
+
+# A file that was written to be run once, and is gone.
+_WRITTEN = re.compile(r"\S*torchferry-\w+[/\\]model\.onnx")
 
 
 def advice_for(text: str) -> str:
@@ -85,7 +91,9 @@ def explain(error: BaseException) -> Reason:
     root = chain[1] if isinstance(error, CaptureError) and len(chain) > 1 else error
     text = _first_line(root)
     line = next((line for line in map(_line_of, chain) if line), None) or _quoted_line(root)
-    return Reason(text, line, advice_for(f"{type(root).__name__}: {root}"))
+    advice = advice_for(f"{type(root).__name__}: {root}")
+    # Without a line there is none to change.
+    return Reason(text, line, "" if line is None and advice == _OTHERWISE else advice)
 
 
 def who_raised(error: BaseException, model: torch.nn.Module) -> str:
@@ -153,7 +161,8 @@ def _first_line(error: BaseException) -> str:
         return name
     if lines[0].endswith(":") and any(line.startswith("- ") for line in lines[1:2]):
         return lines[1].lstrip("- ")  # the first of a list
-    return lines[0] if " " in lines[0] else f"{name}: {lines[0]}"  # a bare name says little
+    said = _WRITTEN.sub("the exported file", lines[0])
+    return said if " " in said else f"{name}: {said}"  # a bare name says little
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

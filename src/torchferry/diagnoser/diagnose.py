@@ -38,6 +38,7 @@ from torchferry.errors import FerryError, UsageError
 __all__ = ["Culprit", "Diagnosis", "diagnose"]
 
 _REPLACING = CustomOpStrategy.ONLY_IF_FAILING
+_PLACES = 3  # of a culprit, that its name tells
 
 Rest = tuple[Path | None, str, str]
 """The file, or None and why there is none; and what is to be known of it."""
@@ -63,9 +64,10 @@ class Culprit:
 
     @property
     def where(self) -> str:
-        """The first place, the class, and how many more there are."""
-        more = f" and {len(self.places) - 1} more" if len(self.places) > 1 else ""
-        return f"{self.places[0] or 'the model itself'} ({self.title}){more}"
+        """The first places, how many more there are, and the class."""
+        first = ", ".join(place or "the model itself" for place in self.places[:_PLACES])
+        more = len(self.places) - _PLACES
+        return f"{first}{f' and {more} more' if more > 0 else ''} ({self.title})"
 
     def __str__(self) -> str:
         status = self.status

@@ -101,7 +101,7 @@ class _Entry(torch.nn.Module):
     def __init__(self, piece: Piece, held: Mapping[str, Any], *, flat: bool) -> None:
         super().__init__()
         self.module = piece.model
-        self.train(piece.model.training)
+        self.training = piece.model.training  # the parts have modes of their own
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             outputs = piece.run(*args, **kwargs, **held)

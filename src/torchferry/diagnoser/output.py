@@ -16,12 +16,13 @@ from torchferry.diagnoser.functions import find_functions
 from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import telling
+from torchferry.diagnoser.recorder import recorded
 from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
 from torchferry.diagnoser.search import Search
 from torchferry.diagnoser.status import StatusExport
 from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, check_strategy
 from torchferry.diagnoser.text import pretty_lines, report_text
-from torchferry.diagnoser.tree import Methods, Piece, Record, build_tree, recorded
+from torchferry.diagnoser.tree import Methods, Piece, Record, build_tree
 from torchferry.diagnoser.variant import Variant, variants
 from torchferry.errors import FerryError, UsageError
 from torchferry.observer.model_inputs import ModelInputs

@@ -11,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.quiet import quiet
-from torchferry.diagnoser.tree import Piece, recorded
+from torchferry.diagnoser.recorder import recorded
+from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.variant import Variant
 from torchferry.diagnoser.widen import REFUSED, widened
 from torchferry.errors import UsageError

@@ -23,6 +23,8 @@ from torchferry.errors import UsageError
 __all__ = ["Limits", "in_process"]
 
 _PLAIN = ("step", "reason", "line", "advice", "made", "call", "unsteady", "unchecked")
+_NO_MEMORY = re.compile(r"can't allocate memory|bad_alloc|Cannot allocate|MemoryError")
+_NO_KERNEL = re.compile(r"could not create a (primitive|memory)")  # oneDNN's, for any reason
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def in_process(attempt: Callable[[], StatusExport], limits: Limits) -> StatusExp
     if content is None:
         return _verdict("TIME", f"it did not end within {limits.seconds:g} s",
                         "look for a loop over a dimension, or give it more time")  # fmt: skip
-    return _decoded(json.loads(content)) if content else _crashed(code)
+    return _decoded(json.loads(content)) if content else _crashed(code, limits)
 
 
 def _received(read: int, deadline: float) -> bytes | None:
@@ -101,7 +103,7 @@ def _child(attempt: Callable[[], StatusExport], limits: Limits, write: int) -> N
         except MemoryError:
             status = _out_of_memory()
         with os.fdopen(write, "wb") as stream:
-            stream.write(json.dumps(_encoded(status)).encode())
+            stream.write(json.dumps(_encoded(status, limits)).encode())
         code = 0
     finally:
         os._exit(code)
@@ -115,8 +117,9 @@ def _address_space() -> int:
     return int(pages.read_text("ascii").split()[0]) * resource.getpagesize()
 
 
-def _encoded(status: StatusExport) -> dict[str, object]:
-    if re.search(r"can't allocate memory|bad_alloc|Cannot allocate|MemoryError", status.reason):
+def _encoded(status: StatusExport, limits: Limits) -> dict[str, object]:
+    limited = limits.megabytes is not None
+    if _NO_MEMORY.search(status.reason) or (limited and _NO_KERNEL.search(status.reason)):
         status = _out_of_memory()
     plain = {name: getattr(status, name) for name in _PLAIN}
     return {**plain, "status": int(status.status), "notes": list(status.notes)}
@@ -127,12 +130,16 @@ def _decoded(data: dict[str, Any]) -> StatusExport:
     return StatusExport(StatusExportCode(data["status"]), notes=tuple(data["notes"]), **plain)
 
 
-def _crashed(code: int) -> StatusExport:
+def _crashed(code: int, limits: Limits) -> StatusExport:
     if os.WIFSIGNALED(code):
         name = signal.Signals(os.WTERMSIG(code)).name
         reason = f"the process was ended by {name}"
     else:
         reason = f"the process ended with exit code {os.waitstatus_to_exitcode(code)}"
+    if limits.megabytes is not None:  # native code seldom asks whether it was given memory
+        reason += f"; it had {limits.megabytes} megabytes at most"
+        return _verdict("CRASH", reason, "give it more memory: what asks for more than there "
+                        "is may crash; else see its output above")  # fmt: skip
     return _verdict("CRASH", reason, "native code failed: see its output above, and leave out "
                     "half of what the module does until it no longer crashes")  # fmt: skip
 

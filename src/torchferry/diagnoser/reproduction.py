@@ -195,8 +195,8 @@ def _alike(status: StatusExport, done: subprocess.CompletedProcess[str]) -> bool
 
 
 def _without_places(text: str) -> str:
-    """A text without the files that onnxruntime was given, which have other names each time."""
-    return re.sub(r"\S*torchferry-\S+", "", text)
+    """A text without files: what onnxruntime was given, and where code stood before."""
+    return re.sub(r"\S*torchferry-\S+|the exported file:|, at \S+:\d+", "", text)
 
 
 class _Writer:

@@ -96,6 +96,10 @@ def _of_one_kind(status: StatusExport, other: StatusExport) -> bool:
     return status.advice == other.advice and status.advice not in ("", advice_for(""))
 
 
+def _same(*found: StatusExport) -> bool:
+    return len({(one.step, one.reason, one.line) for one in found}) == 1
+
+
 def _is_settled(status: StatusExport) -> bool:
     """Whether a piece works, and was seen to compute what is right."""
     return status.is_ok() and not status.unchecked
@@ -355,5 +359,9 @@ class Search:
         if alone.is_ok():
             note = f"with {', '.join(paths)} replaced alone it fails: {again.short_reason}"
             return replace(alone, blame=paths, notes=(*alone.notes, note))
+        # It is not called, and what it holds is still in the way.
+        same = [pair for pair in found if _same(status, pair[1], again)]
+        if same:
+            return _by_reason(again, same)
         # With them out of the way it still fails: by its own code, if that was seen.
         return status if status.blame else again

@@ -6,25 +6,22 @@ import functools
 import inspect
 import itertools
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import types
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import torch
 from torch.nn.modules import module as hooks
 
-from torchferry.diagnoser.functions import Function, routed
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import Arguments
-from torchferry.observer.tap import tapped
-from torchferry.values.clone import Again, clone
+from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
-from torchferry.values.flatten import Path, Structure, flatten
+from torchferry.values.flatten import Path, Structure
 
-__all__ = ["Methods", "Mutation", "Piece", "Record", "build_tree", "recorded"]
+__all__ = ["ANY", "Methods", "Mutation", "Piece", "Record", "build_tree"]
 
 Methods = Mapping[type[torch.nn.Module] | str, str | None]
 """Which method is traced, by class, class name or dotted path; an empty one: not traced at all."""
@@ -87,7 +84,7 @@ class Piece:
         self.model = model
         self.level = level
         self.method_name = method_name
-        self.signature = inspect.signature(getattr(model, method_name))
+        self.signature = _signature(getattr(model, method_name))
         hooked = method_name == "forward" and _has_hooks(model)
         self.entry = "_call_impl" if hooked else method_name
         self.calls: list[Record] = []
@@ -177,6 +174,26 @@ class Piece:
             yield from child.walk()
 
 
+ANY = inspect.signature(lambda *args, **kwargs: (args, kwargs))
+"""Of a method that takes anything."""
+
+
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    """What a method takes; anything, where that cannot be read, as of what TorchScript traced."""
+    found = getattr(method, "__func__", None)
+    if isinstance(found, types.FunctionType):
+        return _without_self(found)
+    try:
+        return inspect.signature(method)
+    except ValueError:
+        return ANY
+
+
+@functools.lru_cache(4096)  # many modules are of one class
+def _without_self(function: types.FunctionType) -> inspect.Signature:
+    return inspect.signature(types.MethodType(function, object()))
+
+
 def _has_hooks(model: torch.nn.Module) -> bool:
     """Whether calling a module does more than its forward, to inputs or outputs."""
     return any((
@@ -209,6 +226,11 @@ def build_tree(cls: type[P], model: torch.nn.Module, traced_method: Methods | No
     """
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"the model is {string_type(model)}: give a torch.nn.Module")
+    if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+        raise UsageError(
+            f"the model is the torch.compile of a {type(model._orig_mod).__name__}, whose modules "
+            "are compiled together: give model._orig_mod, which is the module itself"
+        )
     methods = dict(traced_method or {})
     method = _method_of(model, "__main__", "", methods)
     if method is None or not _has(model, method):
@@ -266,124 +288,3 @@ def _has(module: torch.nn.Module, method: str) -> bool:
     """Whether a module has the method; ``forward`` of ``nn.Module`` itself only raises."""
     undefined = inspect.getattr_static(torch.nn.Module, "forward")
     return inspect.getattr_static(type(module), method, None) is not undefined
-
-
-@contextmanager
-def recorded(root: Piece, traced_functions: Sequence[Function] = ()) -> Iterator[None]:
-    """Record every call of every piece made in the block; modules are as before afterwards.
-
-    A function becomes a piece of the module that calls it first, and has the calls of all.
-
-    Within it ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode
-    it would compile both, and the calls in them could not be seen.
-    """
-    original = torch.cond
-    running: list[Piece] = []
-    found: dict[Function, _Recorder] = {}
-    copies = Again()  # what one module returns and the next takes: one copy
-
-    def route(one: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not running or torch.compiler.is_compiling():
-            return one.function(*args, **kwargs)
-        if one not in found:
-            found[one] = _Recorder(_add_function(running[-1], one), running, copies)
-        entered = found[one].enter(args, kwargs)
-        outputs = one.function(*args, **kwargs)
-        found[one].leave(entered, outputs)
-        return outputs
-
-    taps = [_Recorder(piece, running, copies) for piece in root.walk()]
-    with tapped(taps), routed(traced_functions, route):
-        torch.cond = _eager_cond(original)
-        try:
-            yield
-        finally:
-            torch.cond = original
-
-
-def _add_function(parent: Piece, one: Function) -> Piece:
-    name = one.function_name
-    path = f"{parent.path}::{name}"
-    piece = type(parent)(parent, name, one, parent.level + 1, path=path)
-    parent.add_child(piece)
-    return piece
-
-
-def _eager_cond(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def cond(
-        pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()
-    ) -> Any:
-        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
-            return original(pred, true_fn, false_fn, operands)
-        return (true_fn if pred else false_fn)(*operands)
-
-    return cond
-
-
-_ANY = inspect.signature(lambda *args, **kwargs: (args, kwargs))
-
-Leaves = dict[Path, tuple[Any, int]]
-Entered = tuple[Arguments, Arguments, Leaves, float, int]
-
-
-class _Recorder:
-    """The tap on one piece."""
-
-    def __init__(self, piece: Piece, running: list[Piece], copies: Again) -> None:
-        self.piece = piece
-        self.running = running  # the pieces that are being called, the innermost last
-        self.copies = copies
-        self.module = piece.model
-        self.method = piece.entry
-
-    def export(self) -> None:
-        """Nothing is recorded while torch.export traces."""
-
-    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entered:
-        copied = clone((args, kwargs), self.copies)
-        given = self._given(args, kwargs)
-        before = {path: (leaf, _version(leaf)) for path, leaf in flatten(given)[0]}
-        depth = len(self.running)
-        if depth and self.piece not in self.running[-1].callees:
-            self.running[-1].callees.append(self.piece)
-        self.running.append(self.piece)
-        return copied, given, before, time.perf_counter(), depth
-
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        try:
-            return self.piece.normalized(args, kwargs)
-        except UsageError:
-            if self.method == self.piece.method_name:
-                raise
-            self.piece.signature = _ANY  # hooks make of them what forward takes
-            return self.piece.normalized(args, kwargs)
-
-    def leave(self, entered: Entered, outputs: Any) -> None:
-        (args, kwargs), given, before, start, depth = entered
-        del self.running[depth:]  # with those that an exception ended
-        seconds = time.perf_counter() - start
-        mutation = _mutation(given, before, self.copies)
-        copied = clone(outputs, self.copies)
-        self.piece.calls.append(Record(args, kwargs, copied, seconds, mutation))
-
-
-def _version(leaf: Any) -> int:
-    """How often a tensor was written to; tensors of inference mode do not count."""
-    return leaf._version if isinstance(leaf, torch.Tensor) and not leaf.is_inference() else 0
-
-
-def _mutation(given: Arguments, before: Leaves, copies: Again) -> Mutation | None:
-    leaves, structure = flatten(given)
-    found: list[tuple[Path | None, Any]] = []
-    for path, leaf in leaves:
-        old, version = before.get(path, (None, 0))
-        if path in before and (leaf is old or not isinstance(leaf, torch.Tensor)):
-            written = isinstance(leaf, torch.Tensor) and _version(leaf) != version
-            changed = written or not (leaf is old or leaf == old)
-            found.append((path if leaf is old or not changed else None,
-                          clone(leaf, copies) if changed else None))  # fmt: skip
-        else:
-            found.append((None, clone(leaf, copies)))
-    same = all(path is not None and value is None for path, value in found)
-    return None if same and len(found) == len(before) else Mutation(structure, tuple(found))

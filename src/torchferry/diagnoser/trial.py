@@ -28,11 +28,11 @@ from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant
 from torchferry.diagnoser.widen import Widened, main_variant
-from torchferry.dims import evaluate, names_in
+from torchferry.diagnoser.writes import lost_writes
 from torchferry.observer.observation import Call, Observation
-from torchferry.observer.tree import leaves_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy, string_diff, worst
+from torchferry.values.randomness import random_kept
 
 __all__ = ["compared_calls", "fails_alike", "inputs_of", "tried", "try_piece"]
 
@@ -77,15 +77,13 @@ def try_piece(
         return replace(given, notes=notes)
     module, seen, taken = given
     export = (ONCE if once else EXPORTERS)[options.exporter]
-    with quiet(), buffers_kept(piece.model):
+    with quiet(), buffers_kept(piece.model), random_kept():  # Dynamo draws as it begins
         made = _guarded("EXPORT", lambda: export(module, seen, options.exporter_kwargs), options)
         if isinstance(made, StatusExport):
             return replace(made, notes=notes)
-        if made.decided is not None:
-            return replace(_decided(made), notes=notes)
-        fixed = [one for one in made.fixed if _contradicted(one, found)]
-        if fixed:
-            return replace(_fixed(made, fixed), notes=notes)
+        flaw = _flaw(piece, variant.calls[0], made, found, options)
+        if flaw is not None:
+            return replace(flaw, notes=notes)
         status = StatusExport(
             StatusExportCode.OK,
             exported=made.exported,
@@ -98,6 +96,23 @@ def try_piece(
             calls = variant.calls if made.fixed else compared_calls(variant, found)
             return _compared(piece, calls, _taking(made, taken), status, options)
     return status
+
+
+def _flaw(
+    piece: Piece, call: Record, made: Attempted, found: Widened, options: Options
+) -> StatusExport | None:
+    """What is wrong with what was made, that is known before it runs."""
+    if made.decided is not None:
+        return _decided(made)
+    fixed = [one for one in made.fixed if found.contradicts(one)]
+    if fixed:
+        return _fixed(made, fixed)
+    if not made.flat:  # only torch.onnx says nothing of what is lost
+        return None
+    lost: list[StatusExport | None] = _asked(
+        lambda: [lost_writes(piece, call, made)], options, instead=[None]
+    )
+    return lost[0]
 
 
 Taken = Callable[[Call], Call]
@@ -157,7 +172,7 @@ def fails_alike(piece: Piece, around: StatusExport, options: Options) -> StatusE
         return None
     variant, found = tried(piece, options)
     module, seen, _ = inputs_of(piece, found.seen)
-    with quiet(), buffers_kept(piece.model):
+    with quiet(), buffers_kept(piece.model), random_kept():  # Dynamo draws as it begins
         quietly = replace(options, quiet=True)
         made = _guarded("EXPORT", lambda: export_once(module, seen), quietly)
     if not isinstance(made, StatusExport) or made.line != around.line:
@@ -211,26 +226,6 @@ def _guarded(step: str, what: Callable[[], Any], options: Options) -> Any | Stat
         )  # fmt: skip
 
 
-def _contradicted(one: Fixed, found: Widened) -> bool:
-    """Whether a call was seen in which a dimension is not what it was made.
-
-    Few calls let one size be told in several ways, as that of another argument plus a constant:
-    a dimension that is tied to what it equals in all calls is right. So is one that was guessed.
-    """
-    seen = found.seen
-    if (one.argument, one.axis) in found.guessed:
-        return False
-    if one.axis < 0 or isinstance(one.size, int):
-        return True
-    path = next(argument.path for argument in seen.arguments if argument.name == one.argument)
-    shapes = [leaves_of(*seen.normalized(call))[path].shape for call in seen.calls]
-    known = [seen.sizes_of(call) for call in seen.calls]
-    return any(
-        not names_in(one.size) <= sizes.keys() or evaluate(one.size, sizes) != shape[one.axis]
-        for shape, sizes in zip(shapes, known, strict=True)
-    )
-
-
 def _decided(made: Attempted) -> StatusExport:
     return StatusExport(
         StatusExportCode.FAIL,
@@ -269,6 +264,7 @@ def _compared(
     options: Options,
 ) -> StatusExport:
     wrong: list[_Wrong] = []
+    guarded: dict[str, list[int]] = {}
     for number, call in enumerate(calls):
         got, refused = _run(made, call, options)
         if isinstance(got, StatusExport):
@@ -278,13 +274,21 @@ def _compared(
         if refused is not None and diff is not None:  # the guard was right
             return _failed(refused, status, number)
         if refused is not None:
-            note = (
-                f"torch.export's program refuses recorded inputs that it serves: {refused.reason}"
-            )
-            status = replace(status, notes=tuple(dict.fromkeys((*status.notes, note))))
+            guarded.setdefault(refused.reason, []).append(number + 1)
         if diff is not None:
             wrong.append((number, diff, got))
+    notes = tuple(_needless(said, numbers, len(calls)) for said, numbers in guarded.items())
+    status = replace(status, notes=(*status.notes, *notes))
     return _differs(piece, calls, made, status, options, wrong=wrong) if wrong else status
+
+
+def _needless(said: str, numbers: Sequence[int], count: int) -> str:
+    """What is to be known of a guard that inputs break for which the program is right."""
+    which = f"call {', '.join(map(str, numbers))} of the {count} tried"
+    return (
+        f"torch.export's program refuses {which}, for which it is right ({said}): torchferry's "
+        "export serves it, and so does program.module(check_guards=False)"
+    )
 
 
 def _failed(found: StatusExport, status: StatusExport, number: int) -> StatusExport:
@@ -309,7 +313,7 @@ def _differs(
         status=StatusExportCode.FAIL_DISC,
         step="DISC",
         reason=string_diff(largest),
-        advice=advice_for("call model.eval()") if _trains(piece, made) else _one_line(_WRONG),
+        advice=_one_line(_WRONG),
         call=number,
     )
     if _asked(lambda: repeats(piece, call, options), options, instead=True):
@@ -335,12 +339,6 @@ def _differs(
                 notes = (*status.notes, _one_line(_RANDOM))
                 return replace(status, notes=notes, unchecked=not alike)
     return replace(found, line=_line_at_fault(made, call, options))
-
-
-def _trains(piece: Piece, made: Attempted) -> bool:
-    """Whether torch.onnx exported what computes otherwise in training than it writes."""
-    kinds = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
-    return made.flat and any(m.training and isinstance(m, kinds) for m in piece.model.modules())
 
 
 def _all_random(

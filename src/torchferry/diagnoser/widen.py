@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torchferry.capturer import Fixed
 from torchferry.capturer.registering import register_containers
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece, Record
@@ -51,6 +52,26 @@ class Widened:
     seen: Observation
     guessed: frozenset[tuple[str, int]] = frozenset()
     made: Record | None = None
+
+    def contradicts(self, one: Fixed) -> bool:
+        """Whether a call was seen in which a dimension is not what it was made.
+
+        Few calls let one size be told in several ways, as that of another argument plus a
+        constant: a dimension that is tied to what it equals in all calls is right. So is one that
+        was guessed.
+        """
+        seen = self.seen
+        if (one.argument, one.axis) in self.guessed:
+            return False
+        if one.axis < 0 or isinstance(one.size, int):
+            return True
+        path = next(argument.path for argument in seen.arguments if argument.name == one.argument)
+        shapes = [leaves_of(*seen.normalized(call))[path].shape for call in seen.calls]
+        known = [seen.sizes_of(call) for call in seen.calls]
+        return any(
+            not names_in(one.size) <= sizes.keys() or evaluate(one.size, sizes) != shape[one.axis]
+            for shape, sizes in zip(shapes, known, strict=True)
+        )
 
 
 def widened(piece: Piece, variant: Variant) -> Widened:

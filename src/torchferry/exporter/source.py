@@ -42,6 +42,7 @@ class Source:
         input_sets: arguments that fit ``forward``, the cache under the name that it has there.
         program: what the ``.pt2`` file holds, else ``None``.
         files: the mapped files in which the weights lie, when that was asked for.
+        training: whether it came in training mode; it is in eval mode now.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Source:
     input_sets: list[Arguments]
     program: torch.export.ExportedProgram | None = None
     files: tuple[MappedFile, ...] = ()
+    training: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class _Loaded:
     sets: Any = None  # input sets, when the model comes with some
     program: torch.export.ExportedProgram | None = None
     files: tuple[MappedFile, ...] = ()
+    training: bool = False
 
 
 def load_source(
@@ -104,7 +107,8 @@ def load_source(
             f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
             "of different sizes are needed, to see which dimensions vary"
         )
-    return Source(text, model, _fitting(found, model, dtype), loaded.program, loaded.files)
+    fitting = _fitting(found, model, dtype)
+    return Source(text, model, fitting, loaded.program, loaded.files, loaded.training)
 
 
 def _load_model(text: str, mapped: bool) -> _Loaded:
@@ -130,7 +134,12 @@ def _load_model(text: str, mapped: bool) -> _Loaded:
     place = text.rpartition(":")[0]
     if _FACTORY.fullmatch(text) or place.endswith(".py"):
         model, sets = make_model(text)
-        return _Loaded(model.eval(), sets)
+        training = model.training
+        try:
+            model.eval()
+        except NotImplementedError:  # of what torch.export made: its mode is in the graph
+            training = False
+        return _Loaded(model, sets, training=training)
     if path.is_file():
         raise UsageError(f"{text} is no model that torchferry reads; give {_FORMS}")
     close = get_close_matches(text, catalogue.names(), n=1)

@@ -15,6 +15,7 @@ __all__ = [
     "input_name",
     "made_name",
     "mixed_names",
+    "output_name",
     "pick_name",
     "unaliased",
 ]
@@ -114,6 +115,18 @@ def input_name(path: Path) -> str:
     path = unaliased(path)
     path = ("args", *path) if isinstance(path[0], int) else path
     return cache_name(str(path[0]), path) or path_text(path)
+
+
+def output_name(path: Path) -> str:
+    """What the graph output at a path is called: as optimum and genai expect it.
+
+    >>> output_name(("past_key_values", "key_cache", 0)), output_name((1,)), output_name(())
+    ('present.0.key', 'output_1', 'output')
+    """
+    if not path:
+        return "output"
+    name = cache_name("present", path)
+    return name or ("output_" if isinstance(path[0], int) else "") + path_text(path)
 
 
 def cache_name(prefix: str, path: Path) -> str | None:

@@ -118,10 +118,7 @@ def _next_steps(found: Comparison) -> tuple[str, ...]:
         return found.notes
     steps = []
     if any(row.verdict == "incomparable" for row in found.rows):
-        steps.append(
-            "call .eval() if it is dropout that is random; --against program knows each random "
-            "number; --feed torch looks past them"
-        )
+        steps.append("--against program knows each random number; --feed torch looks past them")
     if found.cut is not None:
         inputs = found.cut.with_suffix(".inputs.safetensors").name
         steps.append(f"{found.cut} shows it alone; {inputs} holds its inputs and what is expected")

@@ -181,18 +181,25 @@ def _checked(name: str, leaf: Any, info: InputInfo, pairs: bool = False) -> torc
     if pairs and tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype != dtype:
-        raise UsageError(f"input {name} is {tensor.dtype}, but the model takes {dtype}")
+        raise UsageError(
+            f"input {name} is {tensor.dtype}, but the model takes {dtype}: give it in that dtype"
+        )
     fits = tensor.ndim == len(shape) and all(
         not isinstance(size, int) or size == got
         for size, got in zip(shape, tensor.shape, strict=True)
     )
     if not fits:
-        wanted = "x".join(str(size) for size in shape)
         raise UsageError(
-            f"input {name} has shape {'x'.join(map(str, tensor.shape)) or 'scalar'}, "
-            f"but the model takes {wanted or 'a scalar'}"
+            f"input {name} has shape {_shape_text(tensor.shape) or 'scalar'}, "
+            f"but the model takes {_shape_text(shape) or 'a scalar'}"
         )
     return tensor
+
+
+def _shape_text(shape: Sequence[int | str | None]) -> str:
+    """``2x3``, and ``batch x 3`` where sizes have names, which may hold an x; ``?`` for any."""
+    named = not all(isinstance(size, int) for size in shape)
+    return (" x " if named else "x").join("?" if size is None else str(size) for size in shape)
 
 
 def _empty(

@@ -105,9 +105,11 @@ def split_attributes(owner: Any, without: frozenset[str]) -> tuple[dict[str, Any
 
 
 def _slides(layer: Any) -> bool:
-    return hasattr(layer, "sliding_window") and not isinstance(
-        layer.cumulative_length, torch.Tensor
-    )
+    """Whether the keys of a layer grow up to its window, as those of static ones do not.
+
+    The count does not tell: within ``torch.jit.trace`` sizes, and so the sum of them, are tensors.
+    """
+    return hasattr(layer, "sliding_window") and not hasattr(layer, "max_cache_len")
 
 
 def _kept(layer: Any) -> Any:
@@ -123,7 +125,7 @@ def _count(layer: Any) -> Hashable:
         return _UNKNOWN
     if isinstance(count, torch.SymInt) or isinstance(kept, torch.SymInt):
         return _KEPT if _surely(count == kept) else _UNKNOWN
-    return _KEPT if count == kept else int(count)
+    return _KEPT if int(count) == int(kept) else int(count)
 
 
 def fill_layer(layer: Any) -> None:
@@ -160,8 +162,8 @@ def _derive_count(layer: Any, how: str) -> Any:
 
 def _surely(condition: Any) -> bool:
     """Whether a condition on sizes holds for certain; a symbolic one is not guarded on."""
-    if isinstance(condition, bool):
-        return condition
+    if isinstance(condition, bool | torch.Tensor):  # a tensor within torch.jit.trace
+        return bool(condition)
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)

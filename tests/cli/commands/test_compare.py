@@ -73,7 +73,7 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["zoo:mlp", "model.onnx"])
     assert callable(told.pop("progress"))
     assert told == {
-        "model": "zoo:mlp", "inputs": None, "least": 0, "reference": "the module",
+        "model": "zoo:mlp", "inputs": None, "dtype": None, "least": 0, "reference": "the module",
         "onnx": Path("model.onnx"), "sets": ["a set"], "feed": "own", "against": "program",
         "atol": None, "rtol": None, "level": "none", "providers": None, "keep": None, "cut": None,
         "bisect": False,
@@ -82,13 +82,15 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
 
 def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str, Any]) -> None:
     words = ["m", "o.onnx", "--inputs", "f.py:sets", "--feed", "torch", "--against", "eager"]
+    words += ["--dtype", "fp16"]
     words += ["--cut", "first.onnx", "--atol", "0.5", "--rtol", "0.25", "--level", "all"]
     words += ["--provider", "A", "--provider", "B", "--bisect", "--keep", "v.safetensors"]
     CliRunner().invoke(app, words)
     del told["progress"]
     assert told == {
-        "model": "m", "inputs": "f.py:sets", "least": 0, "reference": "the module",
-        "onnx": Path("o.onnx"), "sets": ["a set"], "feed": "torch", "against": "eager",
+        "model": "m", "inputs": "f.py:sets", "dtype": "fp16", "least": 0,
+        "reference": "the module", "onnx": Path("o.onnx"), "sets": ["a set"], "feed": "torch",
+        "against": "eager",
         "atol": 0.5, "rtol": 0.25, "level": "all", "providers": ["A", "B"],
         "cut": Path("first.onnx"), "bisect": True, "keep": Path("v.safetensors"),
     }  # fmt: skip
@@ -238,3 +240,28 @@ def test_the_page_has_a_graph_to_look_around_in(folder: Path, tmp_path: Path) ->
     assert 'class="items"' in text
     assert "script-src" in text
     assert "<h2>Graph</h2>" in text
+
+
+def test_a_model_is_compared_in_the_dtype_of_the_file(folder: Path, tmp_path: Path) -> None:
+    module, sets = make_model(f"{folder / 'net.py'}:made")
+    half = tmp_path / "half.onnx"
+    torchferry.to_onnx(module.half(), tuple(x.half() for x in sets[0])).save(half)
+    model = f"{folder / 'net.py'}:made"
+    assert run(model, half, "--dtype", "fp16").exit_code == 0
+    done = run(model, half)
+    assert isinstance(done.exception, UsageError)
+    assert "is torch.float16, and the inputs are torch.float32" in str(done.exception)
+    assert "--dtype fp16" in str(done.exception)
+    for file in (half, folder / "right.onnx"):
+        done = run(file, folder / "right.onnx", "--dtype", "fp16")
+        assert isinstance(done.exception, UsageError)
+        assert str(done.exception) == f"{file} keeps its dtypes; leave out --dtype"
+
+
+def test_that_a_model_was_put_in_eval_mode_is_told(folder: Path) -> None:
+    text = (folder / "net.py").read_text("utf-8").replace("Net().eval()", "Net()")
+    (folder / "training.py").write_text(text, "utf-8")
+    done = run(f"{folder / 'training.py'}:made", folder / "right.onnx")
+    assert done.exit_code == 0
+    assert "the model came in training mode and was put in eval mode" in done.output
+    assert "eval mode" not in run(f"{folder / 'net.py'}:made", folder / "right.onnx").output

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from torchferry import diagnoser
 from torchferry.cli.commands.diagnose import diagnose
+from torchferry.cli.options import Dtype
 from torchferry.diagnoser import Limits
 from torchferry.exporter import source as sources
 from torchferry.report.model import Cell, Facts, Table
@@ -68,7 +69,8 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["zoo:mlp"])
     assert callable(told.pop("progress"))
     assert told == {
-        "model": "zoo:mlp", "inputs": None, "dtype": None, "exporter": "fx", "limits": None,
+        "model": "zoo:mlp", "inputs": None, "dtype": None, "least": 1, "exporter": "fx",
+        "limits": None,
         "reproduce": None, "export_rest": None, "traced_functions": (),
     }  # fmt: skip
 
@@ -80,8 +82,9 @@ def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str,
     CliRunner().invoke(app, words)
     del told["progress"]
     assert told == {
-        "model": "m", "inputs": "f.py:sets", "dtype": "bf16", "exporter": "onnx_dynamo",
-        "limits": Limits(7.0), "reproduce": Path("made"), "export_rest": Path("rest.onnx"),
+        "model": "m", "inputs": "f.py:sets", "dtype": "bf16", "least": 1,
+        "exporter": "onnx_dynamo", "limits": Limits(7.0), "reproduce": Path("made"),
+        "export_rest": Path("rest.onnx"),
         "traced_functions": ["a.b", "c.d"],
     }  # fmt: skip
     assert type(told["exporter"]) is str
@@ -148,3 +151,73 @@ def test_the_help_says_what_it_does(app: typer.Typer) -> None:
     text = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
     for words in ("cannot be exported", "--exporter", "--reproduce", "--export-rest", "MODEL"):
         assert words in text
+
+
+MANY = """
+import torch
+
+
+class Bad(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def made(bad=True):
+    parts = [torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()) for _ in range(30)]
+    parts += [torch.nn.Sequential(torch.nn.Sequential(Bad()), torch.nn.ReLU())] if bad else []
+    return torch.nn.Sequential(*parts), [(torch.rand(n, 4),) for n in (2, 5)]
+
+
+def works():
+    return made(bad=False)
+"""
+
+
+def test_of_many_modules_the_faults_and_what_is_beside_them_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "many.py"
+    file.write_text(MANY, "utf-8")
+    report = diagnose(f"{file}:made")
+    (table,) = report.sections[0].blocks
+    assert isinstance(table, Table)
+    tones = {
+        str(row[0]).lstrip("."): row[2].tone for row in table.rows if isinstance(row[2], Cell)
+    }
+    assert len(table.rows) == 1 + 31 + 2 + 1
+    assert (tones["__main__"], list(tones.values()).count("bad")) == ("warn", 1)
+    assert table.note.startswith("60 more modules: --html and --json have them all")
+    assert len(report.data["modules"]) == 95
+    (table,) = diagnose(f"{file}:works").sections[0].blocks
+    assert isinstance(table, Table)
+    assert len(table.rows) == 31
+
+
+MADE = """
+import torch
+
+
+def made():
+    return torch.nn.Linear(4, 2)
+
+
+def one():
+    return [(torch.rand(2, 4),)]
+
+
+def two():
+    return [(torch.rand(n, 4),) for n in (2, 3)]
+"""
+
+
+def test_one_set_of_inputs_tells_which_module_breaks(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text(MADE, "utf-8")
+    report = diagnose(f"{tmp_path}/made.py:made", inputs=f"{tmp_path}/made.py:one")
+    assert report.ok
+    (step,) = report.next_steps
+    assert step.startswith("give two or more input sets of different sizes")
+
+
+def test_the_next_command_has_the_options_of_this_one(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text(MADE, "utf-8")
+    model, inputs = f"{tmp_path}/made.py:made", f"{tmp_path}/made.py:two"
+    (step,) = diagnose(model, inputs=inputs, dtype=Dtype.bf16).next_steps
+    assert step.startswith(f"torchferry export {model} --inputs {inputs} --dtype bf16 -o OUT ")

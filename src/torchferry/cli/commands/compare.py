@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from torchferry.cli.options import DtypeOption
 from torchferry.report.model import Report
 
 __all__ = ["compare"]
+
+
+_EVAL = "the model came in training mode and was put in eval mode"
 
 
 class _Feed(StrEnum):
@@ -76,6 +81,7 @@ def compare(
     model: _ModelArgument,
     onnx: _OnnxArgument,
     inputs: _InputsOption = None,
+    dtype: DtypeOption = None,
     feed: _FeedOption = _Feed.own,
     against: _AgainstOption = "program",
     keep: _KeepOption = None,
@@ -100,7 +106,7 @@ def compare(
 
     with progress() as begin:
         begin("load model")
-        reference, sets = _reference(model, inputs)
+        reference, sets, notes = _reference(model, inputs, dtype.value if dtype else None)
         found = comparer.compare(
             reference,
             onnx,
@@ -116,22 +122,29 @@ def compare(
             bisect=bisect,
             progress=begin,
         )
+    found = replace(found, notes=(*found.notes, *notes))
     return comparison_report(f"compare {model} {onnx}", found)
 
 
-def _reference(model: str, inputs: str | None) -> tuple[Any, Any]:
-    """What MODEL stands for, and its inputs; ``None`` when they are to be drawn."""
+def _reference(
+    model: str, inputs: str | None, dtype: str | None
+) -> tuple[Any, Any, tuple[str, ...]]:
+    """What MODEL stands for, its inputs (``None`` when they are to be drawn), and notes on it."""
+    from torchferry.errors import UsageError
     from torchferry.exporter import source
     from torchferry.exporter.arguments import as_input_sets
     from torchferry.exporter.factory import call, find_function
 
     model = _onnx_in(model)
     if model.endswith((".onnx", ".safetensors")) or _is_dump(Path(model)):
+        if dtype is not None:
+            raise UsageError(f"{model} keeps its dtypes; leave out --dtype")
         if inputs is None:
-            return model, None
-        return model, as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
-    loaded = source.load_source(model, inputs=inputs, least=0)
-    return loaded.program or loaded.model, loaded.input_sets
+            return model, None, ()
+        sets = as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
+        return model, sets, ()
+    loaded = source.load_source(model, inputs=inputs, dtype=dtype, least=0)
+    return loaded.program or loaded.model, loaded.input_sets, (_EVAL,) * loaded.training
 
 
 def _is_dump(folder: Path) -> bool:

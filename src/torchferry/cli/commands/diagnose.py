@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
+from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument, repeated
 from torchferry.report.diagnosis_tree import module_tree, tone_of
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Source, Table
 
 if TYPE_CHECKING:
-    from torchferry.diagnoser import Culprit, Diagnosis, StatusExport
+    from torchferry.diagnoser import Culprit, Diagnosis, ModelDiagnoseOutput, StatusExport
+    from torchferry.diagnoser.tree import Piece
 
 __all__ = ["diagnose"]
+
+
+_ROWS = 50  # of modules, that are shown on the terminal
 
 
 class _Exporter(StrEnum):
@@ -80,7 +85,8 @@ def diagnose(
         limits = Limits(300.0 if seconds is None else seconds, megabytes)
     with progress() as begin:
         begin("load model")
-        source = load_source(model, inputs=inputs, dtype=dtype.value if dtype else None)
+        kind = dtype.value if dtype else None
+        source = load_source(model, inputs=inputs, dtype=kind, least=1)
         found = find(
             source.model,
             source.input_sets,
@@ -91,17 +97,18 @@ def diagnose(
             traced_functions=functions or (),
             progress=begin,
         )
-    return _report(model, found)
+    fixed = len(source.input_sets) == 1 and source.program is None
+    return _report(model, found, _next_steps(repeated(model, inputs, kind), found, fixed=fixed))
 
 
-def _report(model: str, found: Diagnosis) -> Report:
+def _report(model: str, found: Diagnosis, next_steps: tuple[str, ...]) -> Report:
     count = len(found.culprits)
     faults = f"{count} {'fault' if count == 1 else 'faults'}"
     verdict = (
         f"{found.tree.title} can be exported as it is ({found.exporter})"
         if found.ok
         else f"{faults} in {found.tree.title} ({found.exporter}): "
-        f"{', '.join(culprit.where for culprit in found.culprits[:3])}"
+        f"{'; '.join(culprit.where for culprit in found.culprits[:3])}"
     )
     sections = [Section("Modules", (_tree(found),))]
     sections += [Section(culprit.where, _fault(culprit)) for culprit in found.culprits]
@@ -113,18 +120,39 @@ def _report(model: str, found: Diagnosis) -> Report:
         verdict=verdict,
         sections=tuple(sections),
         problems=tuple(map(str, found.culprits)),
-        next_steps=_next_steps(model, found),
+        next_steps=next_steps,
         data=_data(found),
     )
 
 
 def _tree(found: Diagnosis) -> Table:
-    rows = []
-    for (name, title, text), piece in zip(found.rows, found.tree.walk(), strict=True):
-        status = piece.exporter_status
-        rows.append((name, title, Cell(text, tone_of(status))))
+    pieces = [*found.tree.walk()]
+    shown = _shown(pieces)
+    rows = tuple(
+        (name, title, Cell(text, tone_of(piece.exporter_status)))
+        for (name, title, text), piece in zip(found.rows, pieces, strict=True)
+        if piece in shown
+    )
     note = "<OK-2i-0>: not tried, as what it is a part of works; 2 calls, the first is usable"
-    return Table(("module", "class", "status"), tuple(rows), note=note)
+    if len(rows) < len(pieces):
+        note = f"{len(pieces) - len(rows):,} more modules: --html and --json have them all; {note}"
+    return Table(("module", "class", "status"), rows, note=note)
+
+
+def _shown(pieces: Sequence[ModelDiagnoseOutput]) -> list[ModelDiagnoseOutput]:
+    """All modules, or of many those at fault, what they are in and, if not too many, beside."""
+    if len(pieces) <= _ROWS:
+        return [*pieces]
+    near = set()
+    for piece in (one for one in pieces if tone_of(one.exporter_status) == "bad"):
+        above: Piece | None = piece
+        while above is not None:
+            near.add(above)
+            above = above.parent
+    near.add(pieces[0])
+    beside = near | {below for one in near for below in one.children}
+    chosen = beside if len(beside) <= _ROWS else near
+    return [piece for piece in pieces if piece in chosen][:_ROWS]
 
 
 def _notes(found: Diagnosis) -> list[Section]:
@@ -162,11 +190,16 @@ def _fault(culprit: Culprit) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _next_steps(model: str, found: Diagnosis) -> tuple[str, ...]:
+def _next_steps(call: str, found: Diagnosis, *, fixed: bool) -> tuple[str, ...]:
     steps = []
-    if found.ok:
-        steps.append(f"torchferry export {model} -o OUT  exports and checks it")
-    else:
+    if fixed:
+        steps.append(
+            "give two or more input sets of different sizes: one does not tell what varies, so "
+            "that all sizes were taken as fixed, and export needs more"
+        )
+    elif found.ok:
+        steps.append(f"torchferry export {call} -o OUT  exports and checks it")
+    if not found.ok:
         steps.append("change the lines above, then run this again")
         if not any(culprit.script or culprit.refused for culprit in found.culprits):
             steps.append("--reproduce FOLDER  writes each fault as a script of its own")

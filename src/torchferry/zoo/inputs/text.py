@@ -203,5 +203,6 @@ def unsupported(model: nn.Module) -> UsageError:
     return UsageError(
         f"no inputs are known for {type(model).__name__}: its forward takes "
         f"({', '.join(parameters_of(model))}).\n"
-        "Give them with --inputs FILE.py:function, a function that returns two or more input sets"
+        "Give them with --inputs FILE.py:function, a function that returns input sets; sizes that "
+        "differ show what varies"
     )
