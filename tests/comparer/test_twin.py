@@ -160,3 +160,26 @@ def test_a_node_is_told_from_others_of_its_module_also_where_no_program_is_compa
     found = compare(model, onnx, args, against=against)
     assert found.suspects == (node.name,)
     assert [part.training for part in model.modules()] == [True, True, False]
+
+
+def test_of_a_program_a_conversion_is_the_twin_where_the_file_is_one_of_torchscript() -> None:
+    class Gated(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(torch.softmax(torch.exp(x), -1))
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = Gated()
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.gate(tokens) * 2
+
+    model, tokens = Model(), torch.randn(2, 5)
+    onnx = export_script(Flat(model, ((tokens,), {})), ["tokens"], {}, 18)
+    for node in onnx.graph:  # but for the last of a module nothing says what a node makes
+        node.outputs[0].name = f"v_{node.name}"
+    node = next(node for node in onnx.graph if node.op_type == "Softmax")
+    node.attributes["axis"] = ir.AttrInt64("axis", 0)
+    program = torch.export.export(model, (tokens,))
+    assert compare(program, onnx, (tokens,)).suspects == (node.name,)

@@ -58,8 +58,8 @@ def twins(setting: Setting) -> Iterator[Twin]:
         keys = {name: name for name in names if name in made}
         yield Twin(reference.model, keys, setting.feeds)
         return
-    ways = [_of_program, _of_module]
-    for way in [_traced] if _by_torch_script(setting.onnx) else ways:
+    traced = _by_torch_script(setting.onnx)
+    for way in (_traced, _of_program) if traced else (_of_program, _of_module):
         try:
             made_anew = way(setting)
         except (CaptureError, ConversionError, UsageError):
