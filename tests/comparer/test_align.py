@@ -205,3 +205,17 @@ def test_a_module_ends_in_what_is_read_of_it_and_not_in_one_of_two():
     model.graph.append(made)
     model.graph.outputs.append(made.outputs[0])
     assert list(align_program(two, model.graph)) == ["y", "z"]
+
+
+def test_sizes_that_a_module_computes_are_not_what_it_returns():
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[2,n] x) => (float[2,n] z) <float[2,n] y, int64[1] s, int64 k, float f> {
+        y = Exp(x) s = Shape<start = 1>(x) k = ReduceMax<keepdims = 0>(s)
+        f = Cast<to = 1>(k) z = Mul(y, f)
+    }"""
+    model = ir.from_onnx_text(text)
+    for node, scope in zip(model.graph, ("/part/", "/part/", "/part/", "/", "/"), strict=True):
+        node.name = f"{scope}{node.op_type}"
+    model.graph[2].outputs[0].type = ir.TensorType(ir.DataType.INT64)
+    model.graph[2].outputs[0].shape = ir.Shape([])
+    assert keys(align_modules(model.graph, {"part"})) == {"y": "part", "z": "output:0"}

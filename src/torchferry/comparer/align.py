@@ -281,9 +281,19 @@ def align_modules(
 
 def _module_values(graph: ir.Graph, move: Move) -> dict[str, str]:
     """The value of each module: name of the ONNX value → path of the outermost module it ends."""
-    ends = {path: values[-1] for path, values in module_ends(graph, move).items()}
+    ends = {path: _result(values) for path, values in module_ends(graph, move).items()}
     # Of modules that end in one value, the innermost comes last; the outermost says most.
     return {str(ends[path].name): path for path in sorted(ends, key=len, reverse=True)}
+
+
+def _result(values: Sequence[ir.Value]) -> ir.Value:
+    """What a module returns, of all that leaves it: the last, but for sizes that it computed."""
+    return ([value for value in values if not _is_size(value)] or values)[-1]
+
+
+def _is_size(value: ir.Value) -> bool:
+    whole = value.dtype is not None and value.dtype.is_integer()
+    return whole and value.shape is not None and value.shape.rank() == 0
 
 
 def constant_outputs(program: ExportedProgram) -> dict[str, torch.Tensor]:
