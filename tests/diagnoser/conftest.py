@@ -50,6 +50,24 @@ class Model(nn.Module):
         return self.head(self.b1(x, mask=mask))
 
 
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.ModuleList([nn.ReLU()])])
+        self.named = nn.ModuleDict({"act": nn.GELU()})
+        self.again = self.layers[0]
+        self.never = nn.Tanh()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.again(self.named["act"](self.layers[1][0](self.layers[0](x))))
+
+
+@pytest.fixture
+def layers() -> nn.Module:
+    """Containers in each other, a module in two places, one that is called twice, one never."""
+    return Layers()
+
+
 @pytest.fixture
 def model() -> nn.Module:
     """Two levels; ``b1.bad`` cannot be exported."""

@@ -11,18 +11,6 @@ from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.values import make_dynamic_cache
 
 
-class Layers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.ModuleList([nn.ReLU()])])
-        self.named = nn.ModuleDict({"act": nn.GELU()})
-        self.again = self.layers[0]
-        self.never = nn.Tanh()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.again(self.named["act"](self.layers[1][0](self.layers[0](x))))
-
-
 class InPlace(nn.Module):
     def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:
         x.add_(1)
@@ -30,33 +18,31 @@ class InPlace(nn.Module):
         return x
 
 
-def test_calls_are_recorded_with_copies_and_modules_left_as_they_were() -> None:
-    model = Layers()
-    root = build_tree(Piece, model)
+def test_calls_are_recorded_with_copies_and_modules_left_as_they_were(layers: nn.Module) -> None:
+    root = build_tree(Piece, layers)
     x = torch.ones(3, 2)
     with recorded(root):
-        outputs = model(x)
+        outputs = layers(x)
     x.zero_()
     outputs.detach().zero_()
     assert [len(p.calls) for p in root.walk()] == [1, 2, 1, 1, 0]
     assert torch.equal(root.inputs[0][0][0], torch.ones(3, 2))
     assert root.outputs[0].abs().sum() > 0
-    assert "forward" not in {name for m in model.modules() for name in vars(m)}
+    assert "forward" not in {name for m in layers.modules() for name in vars(m)}
 
 
-def test_modules_are_left_as_they_were_after_an_interruption() -> None:
-    model = Layers()
+def test_modules_are_left_as_they_were_after_an_interruption(layers: nn.Module) -> None:
     cond = torch.cond
 
     def interrupted() -> None:
-        with recorded(build_tree(Piece, model)):
+        with recorded(build_tree(Piece, layers)):
             assert torch.cond is not cond
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert torch.cond is cond
-    assert "forward" not in {name for m in model.modules() for name in vars(m)}
+    assert "forward" not in {name for m in layers.modules() for name in vars(m)}
 
 
 def test_what_a_call_writes_is_recorded_and_inputs_are_from_before() -> None:

@@ -12,18 +12,6 @@ from torchferry.diagnoser.tree import Piece, build_tree
 from torchferry.errors import UsageError
 
 
-class Layers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.ModuleList([nn.ReLU()])])
-        self.named = nn.ModuleDict({"act": nn.GELU()})
-        self.again = self.layers[0]
-        self.never = nn.Tanh()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.again(self.named["act"](self.layers[1][0](self.layers[0](x))))
-
-
 class Coder(nn.Module):
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         return x + 1
@@ -38,8 +26,8 @@ class UseCoder(nn.Module):
         return self.coder.encode(x)
 
 
-def test_containers_are_left_out_and_shared_modules_stand_once() -> None:
-    root = build_tree(Piece, Layers())
+def test_containers_are_left_out_and_shared_modules_stand_once(layers: nn.Module) -> None:
+    root = build_tree(Piece, layers)
     assert [(p.dot_name, p.path, p.full_name) for p in root.walk()] == [
         ("__main__", "", "__main__:Layers"),
         ("..layers[0]", "layers.0", "layers[0]:Linear"),
@@ -69,9 +57,9 @@ def test_another_method_is_traced_by_path_or_class(key: Any) -> None:
     assert len(coder.calls) == 1
 
 
-def test_what_has_no_method_to_trace_is_left_out_or_refused() -> None:
+def test_what_has_no_method_to_trace_is_left_out_or_refused(layers: nn.Module) -> None:
     assert build_tree(Piece, UseCoder()).children == []
-    assert build_tree(Piece, Layers(), {"Linear": "", "never": None}).children[0].title == "ReLU"
+    assert build_tree(Piece, layers, {"Linear": "", "never": None}).children[0].title == "ReLU"
     with pytest.raises(UsageError, match="traced_method"):
         build_tree(Piece, Coder())
     with pytest.raises(UsageError, match="no such method"):

@@ -89,9 +89,8 @@ def align_program(
         for nothing in the program are missing.
     """
     known = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
-    move = move_between(
-        all_scopes(graph), {path for node in known.values() for path in _paths(node)}
-    )
+    written = all_scopes(graph)
+    move = move_between(written, {path for node in known.values() for path in _paths(node)})
     renamed = _renamed(known, graph, move)
     found: dict[str, Origin] = {}
     for node in graph:
@@ -106,7 +105,7 @@ def align_program(
     aligned = named | {origin.key for origin in outputs.values()}
     if 2 * sum(bool(fx_name(node)) for node in graph) < len(graph):
         paths = _last_fx(known.values())
-        scopes = {move(path) for path in all_scopes(graph)}
+        scopes = {move(path) for path in written}
         for name, path in _module_values(graph, move).items():
             if name not in found and path in paths and paths[path] not in aligned:
                 key = _normalized(known[paths[path]], scopes)
@@ -146,18 +145,18 @@ def _exits(
         if len(leaving) == 1 and isinstance(example, torch.Tensor):
             kind = leaving[0].dtype
             fits = kind is None or int(kind) == element_type(example.dtype)
-            if fits and _may_be(leaving[0], example):
+            if fits and may_equal(leaving[0].shape, example.shape):
                 found[str(leaving[0].name)] = key
     return found
 
 
-def _may_be(value: ir.Value, example: torch.Tensor) -> bool:
-    """Whether the shape that is declared of an ONNX value may be that of a value of a program."""
-    return value.shape is None or may_equal(list(value.shape), list(example.shape))
+def may_equal(shape: ir.Shape | None, other: ir.Shape | torch.Size | None) -> bool:
+    """Whether two shapes have as many sizes, and no two that are known and differ.
 
-
-def may_equal(shape: Sequence[object], other: Sequence[object]) -> bool:
-    """Whether two shapes have as many sizes, and no two that are known and differ."""
+    One that is not declared may be any.
+    """
+    if shape is None or other is None:
+        return True
     return len(shape) == len(other) and all(
         a == b or not (isinstance(a, int) and isinstance(b, int))
         for a, b in zip(shape, other, strict=True)
@@ -198,10 +197,9 @@ def _renamed(known: Mapping[str, torch.fx.Node], graph: ir.Graph, move: Move) ->
             place = (move(layer_of(node)), target)
             theirs[place].setdefault(name)
             example = known[name].meta.get("val") if name in known else None
-            if isinstance(example, torch.Tensor) and not all(
-                _may_be(value, example) for value in node.outputs if value.name == name
-            ):
-                others.add(place)
+            if isinstance(example, torch.Tensor):
+                own = [value.shape for value in node.outputs if value.name == name]
+                others |= {place for shape in own if not may_equal(shape, example.shape)}
     renamed: dict[str, str] = {}
     for place, names in theirs.items():
         there = ours.get(place, [])
@@ -267,8 +265,9 @@ def align_modules(
         normalized: for some of them the batch normalization that is called after it, which the
             file may have in the weights of the first.
     """
-    move = move_between(all_scopes(graph), paths)
-    scopes = {move(path) for path in all_scopes(graph)}
+    written = all_scopes(graph)
+    move = move_between(written, paths)
+    scopes = {move(path) for path in written}
     found = {}
     for name, path in _module_values(graph, move).items():
         after = (normalized or {}).get(path, path)

@@ -78,7 +78,7 @@ def _module_pairs(reference: ir.Graph, graph: ir.Graph, move: Move) -> dict[str,
         if len(theirs[path]) == len(ours[path]) == 1 and not _beginnings(path) & again:
             there = _normalized(theirs[path][0], ours, Move())
             here = _normalized(ours[path][0], theirs, move)
-            if here.name and there.name and _may_equal(here, there):
+            if here.name and there.name and may_equal(here.shape, there.shape):
                 found[here.name] = there.name
     return found
 
@@ -129,11 +129,4 @@ def _alike(one: ir.Value, other: ir.Value, move: Move) -> bool:
         layers = layer_of(first), move(layer_of(second))
         if all(layers) and len(set(layers)) > 1:
             return False
-    return _may_equal(one, other)
-
-
-def _may_equal(one: ir.Value, other: ir.Value) -> bool:
-    """Whether two values may be the same, by the shapes that are declared of them."""
-    if one.shape is None or other.shape is None:
-        return True
-    return may_equal(list(one.shape), list(other.shape))
+    return may_equal(one.shape, other.shape)

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torchferry.capturer import capture
 from torchferry.comparer.align import align_modules, align_program
 from torchferry.comparer.match import match_numbers
-from torchferry.comparer.provenance import fx_said
+from torchferry.comparer.provenance import by_torch_script, fx_said
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
 from torchferry.converter.torch_onnx import Flat, export_program, export_script
@@ -58,7 +58,7 @@ def twins(setting: Setting) -> Iterator[Twin]:
         keys = {name: name for name in names if name in made}
         yield Twin(reference.model, keys, setting.feeds)
         return
-    traced = _by_torch_script(setting.onnx)
+    traced = by_torch_script(setting.onnx.graph)
     for way in (_traced, _of_program) if traced else (_of_program, _of_module):
         try:
             made_anew = way(setting)
@@ -78,7 +78,7 @@ def _aligned(setting: Setting, fresh: ir.Model, feeds: Mapping[str, torch.Tensor
         found = align_modules(fresh.graph, paths)
     else:
         found = align_program(reference.plain, fresh.graph)
-        if _by_torch_script(fresh):
+        if by_torch_script(fresh.graph):
             found = match_numbers(replace(reference, origins=found), fresh, feeds)
     return Twin(fresh, {name: origin.key for name, origin in found.items()}, feeds)
 
@@ -142,7 +142,3 @@ def _dynamic(setting: Setting, tensor: object) -> dict[int, str]:
     value = next((value for value in setting.onnx.graph.inputs if value.name == name), None)
     sizes = () if value is None or value.shape is None else tuple(value.shape)
     return {i: size.value or "" for i, size in enumerate(sizes) if not isinstance(size, int)}
-
-
-def _by_torch_script(model: ir.Model) -> bool:
-    return any((node.name or "").startswith("/") for node in model.graph)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 __all__ = [
     "FX_KEY",
     "all_scopes",
+    "by_torch_script",
     "fx_name",
     "fx_of",
     "fx_said",
@@ -62,10 +63,19 @@ def scopes_of(node: ir.Node) -> tuple[str, ...]:
             return tuple(str(path) for path in ast.literal_eval(text)[:-1] if path)
         except (ValueError, SyntaxError):
             return ()
-    if (node.name or "").startswith("/"):
+    if _says_modules(node):
         parts = str(node.name).strip("/").split("/")[:-1]
         return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return ()
+
+
+def by_torch_script(graph: ir.Graph) -> bool:
+    """Whether nodes are called after modules."""
+    return any(_says_modules(node) for node in graph)
+
+
+def _says_modules(node: ir.Node) -> bool:
+    return (node.name or "").startswith("/")
 
 
 def all_scopes(graph: ir.Graph) -> set[str]:

@@ -23,12 +23,14 @@ from torchferry.comparer.chance import Chance, Step, chance_of_model, chance_of_
 from torchferry.comparer.feeds import program_feeds
 from torchferry.comparer.modules import Watched, trace_modules, watch_modules
 from torchferry.comparer.piece import Runner, ort_value
+from torchferry.comparer.provenance import by_torch_script
 from torchferry.comparer.trace import trace_onnx, trace_program
 from torchferry.converter.signature import read_signature
 from torchferry.converter.translate import prepared
 from torchferry.errors import UsageError
 from torchferry.observer.naming import output_name
 from torchferry.values.flatten import flatten, unflatten
+from torchferry.values.signature import Signature
 
 __all__ = ["Reference", "of_model", "of_module", "of_program"]
 
@@ -75,8 +77,9 @@ def of_program(
         pairs = chain(constant_outputs(plain).items(), trace_program(plain, feeds))
         return (pair for pair in pairs if pair[0] in wanted)
 
-    origins = align_program(plain, graph, _returned(program))
-    left_out = _left_out(read_signature(program).output_names, graph)
+    signature = read_signature(program)
+    origins = align_program(plain, graph, _returned(signature))
+    left_out = _left_out(signature.output_names, graph)
     return Reference(values, origins, chance_of_program(plain), program, plain, left_out=left_out)
 
 
@@ -86,9 +89,8 @@ def _left_out(names: Sequence[str], graph: ir.Graph) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ours) if ours & {*names} else ()
 
 
-def _returned(program: ExportedProgram) -> list[str]:
+def _returned(signature: Signature) -> list[str]:
     """What exporters call each leaf of what a program returns, constants too."""
-    signature = read_signature(program)
     paths, _ = flatten(unflatten(range(len(signature.leaves)), signature.outputs))
     return [
         leaf[0] if isinstance(leaf, list) else output_name(path)
@@ -118,7 +120,7 @@ def of_module(
             f"({', '.join(numbered[:8])}): compare models that return the same"
         )
     single = watched.single | {f"output:{place}" for place in places}
-    if any((node.name or "").startswith("/") for node in graph):
+    if by_torch_script(graph):
         single -= watched.repeated  # a second call of layer stands in layer_1 there
     paths = [path for path, _ in model.named_modules()]
     aligned = align_modules(graph, paths, places, watched.normalized).items()
