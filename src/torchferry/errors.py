@@ -7,6 +7,7 @@ FerryError
 │   ├─ MissingLowering   operators without an ONNX form, all of them at once
 │   └─ LoweringFailed    one operator, with what it was given
 ├─ RunError            onnxruntime refused to load or run the model
+├─ Mismatch            the exported model does not compute what PyTorch does
 └─ RuleBroke           a rule of the optimizer made an invalid graph
 """
 
@@ -19,6 +20,7 @@ __all__ = [
     "ConversionError",
     "FerryError",
     "LoweringFailed",
+    "Mismatch",
     "MissingLowering",
     "RuleBroke",
     "RunError",
@@ -105,6 +107,20 @@ class RunError(FerryError):
     def __init__(self, message: str, *, node: str | None = None) -> None:
         super().__init__(message)
         self.node = node
+
+
+class Mismatch(FerryError):  # noqa: N818  (the name says what there is)
+    """The exported model does not compute what PyTorch does.
+
+    Attributes:
+        worst: the largest difference, when it is known.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, worst: object = None) -> None:
+        super().__init__(message)
+        self.worst = worst
 
 
 class RuleBroke(FerryError):  # noqa: N818  (the name says who did what)

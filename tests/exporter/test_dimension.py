@@ -54,7 +54,7 @@ def test_random_outputs_verify_nothing_and_fail_nothing() -> None:
 
 def test_the_dimension_whose_size_never_passes_is_the_culprit() -> None:
     found = checked(at("ok", 3, 4), at("ok", 5, 8), at("differs", 1, 4))
-    assert (found[B].status, found[B].failed) == ("failed", (1,))
+    assert (found[B].status, found[B].failed) == ("differs", (1,))
     assert (found[W].status, found[W].failed) == ("verified", ())
 
 
@@ -98,7 +98,7 @@ def test_a_constant_is_specialised_and_says_by_which_line(
 ) -> None:
     fixed = Fixed("x", 0, B, size, line)
     found = checked(at("ok", 3, 4), at("ok", 5, 8), fixed=(fixed,))
-    assert (found[B].status, found[B].note) == ("specialised", note)
+    assert (found[B].status, found[B].note) == ("fixed", note)
     assert found[W].status == "verified"
 
 

@@ -180,7 +180,7 @@ def test_a_dimension_that_the_code_fixes_does_not_pass() -> None:
     assert not report.ok
     line = inspect.getsourcelines(Fixes)[1] + 2
     assert f"{Path(__file__).name}:{line}: return x + torch.arange" in report.problems[0]
-    assert report.data["dimensions"][0]["status"] == "specialised"
+    assert report.data["dimensions"][0]["status"] == "fixed"
 
 
 def test_what_cannot_be_captured_raises() -> None:

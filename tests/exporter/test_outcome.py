@@ -92,7 +92,7 @@ def test_a_fixed_dimension_is_one_problem_whatever_happens_at_other_sizes(make: 
     assert problem.startswith(
         "dimension batch_size (x axis 0) was fixed to 3 by m.py:7: int(x.shape[0])"
     )
-    assert made.data["dimensions"][0]["status"] == "specialised"
+    assert made.data["dimensions"][0]["status"] == "fixed"
 
 
 def test_a_dimension_seen_at_one_size_only(make: Make) -> None:

@@ -46,8 +46,8 @@ def test_dimensions_leave_out_what_nobody_needs() -> None:
 
 def test_dimensions_that_fail_say_at_which_sizes_and_why() -> None:
     rows = [
-        DimensionCheck("batch_size", ("x[0]", "y[0]"), "failed", (3,), (1, 5)),
-        DimensionCheck("width", ("x[1]",), "specialised", (4,), (8,), "fixed to 4 by m.py:7"),
+        DimensionCheck("batch_size", ("x[0]", "y[0]"), "differs", (3,), (1, 5)),
+        DimensionCheck("width", ("x[1]",), "fixed", (4,), (8,), "fixed to 4 by m.py:7"),
         DimensionCheck("height", ("x[2]",), "unverified", (4,), ()),
     ]
     table = tables.dimension_table(rows)

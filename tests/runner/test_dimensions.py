@@ -1,5 +1,3 @@
-import logging
-
 import pytest
 
 from torchferry.errors import UsageError
@@ -52,8 +50,31 @@ def test_an_expression_may_stand_before_its_name():
         check_sizes({"x": (5, 3)}, axes)
 
 
-def test_an_expression_of_a_name_that_no_input_tells_is_let_be():
-    assert check_sizes({"mask": (3, 8)}, named_axes(SHAPES, ("mask",))) == {"batch": 3}
+def test_an_expression_of_several_names_that_no_input_tells_is_a_size_of_its_own():
+    axes = named_axes({"mask": SHAPES["mask"], "other": ["past + sequence"]}, ("mask", "other"))
+    known = check_sizes({"mask": (3, 8), "other": (8,)}, axes)
+    assert known == {"batch": 3, "past + sequence": 8}
+    with pytest.raises(UsageError, match="input other has 7 at axis 0, which is past . sequence"):
+        check_sizes({"mask": (3, 8), "other": (7,)}, axes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "known"),
+    [((6, 4), {"n": 3}), ((0, 1), {"n": 0}), ((6, 5), None), ((5, 3), None), ((7, 4), None)],
+)
+def test_expressions_of_one_name_tell_it(sizes, known):
+    axes = named_axes({"x": ["2*n"], "y": ["n + 1"]}, ("x", "y"))
+    shapes = {"x": sizes[:1], "y": sizes[1:]}
+    if known is None:
+        with pytest.raises(UsageError, match="exported for sizes that agree"):
+            check_sizes(shapes, axes)
+    else:
+        assert check_sizes(shapes, axes) == known
+
+
+def test_a_remainder_tells_no_name():
+    axes = named_axes({"x": ["n % 4"], "y": ["n // 2"]}, ("x", "y"))
+    assert check_sizes({"x": (3,), "y": (5,)}, axes) == {"n % 4": 3, "n//2": 5}
 
 
 def conditional(*conditions):
@@ -61,18 +82,29 @@ def conditional(*conditions):
 
 
 def test_conditions_that_do_not_hold_are_refused():
-    signature = conditional(("n0 % 4 == 2", ("batch",)), ("n0 > 1", ("unknown",)))
+    signature = conditional(("n0 % 4 == 2", ("batch",), "m.py:7: if batch % 4 == 2:"))
     check_conditions(signature, {"batch": 6})
-    with pytest.raises(UsageError, match=r"sizes with batch % 4 == 2, and batch is 5"):
+    with pytest.raises(UsageError, match=r"sizes with batch % 4 == 2, and batch is 5: .*m.py:7"):
         check_conditions(signature, {"batch": 5})
 
 
-def test_a_condition_without_consequence_warns_once(caplog):
-    signature = conditional(("n0 > 1", ("of_this_test",)))
-    with caplog.at_level(logging.WARNING, "torchferry"):
-        for _ in range(2):
-            check_conditions(signature, {"of_this_test": 1})
-    assert caplog.text.count("captured for sizes with of_this_test > 1") == 1
+def test_conditions_of_sizes_that_no_input_tells_are_refused():
+    with pytest.raises(UsageError, match="its inputs do not tell unknown"):
+        check_conditions(conditional(("n0 > 1", ("unknown",))), {"batch": 5})
+
+
+def test_a_condition_on_a_size_that_only_an_expression_names_is_checked():
+    signature = conditional(("n0 > 8", ("past + sequence",)))
+    check_conditions(signature, {"past + sequence": 9})
+    with pytest.raises(
+        UsageError, match=r"with \(past \+ sequence\) > 8, and past \+ sequence is 8"
+    ):
+        check_conditions(signature, {"past + sequence": 8})
+
+
+def test_a_condition_at_size_1_is_refused_like_others():
+    with pytest.raises(UsageError, match="with rows > 1, and rows is 1"):
+        check_conditions(conditional(("n0 > 1", ("rows",))), {"rows": 1})
 
 
 def test_a_condition_that_cannot_be_read_is_refused():

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from torchferry.errors import UsageError
+from torchferry.errors import Mismatch, UsageError
 from torchferry.runner.feeds import Feeder
 from torchferry.values import make_dynamic_cache
 from torchferry.values.flatten import flatten
@@ -153,14 +155,60 @@ def test_calls_of_many_structures_find_their_own_tensors(signature, infos):
         got = feed((), {"input_ids": ids, "cache": cache(1, number), **nothing})
         assert got["input_ids"] is ids
         assert got["past_key_values.0.key"].shape == (1, 1, number, 4)
-    assert list(feed((IDS, None, cache()), {})) == [slot.name for slot in signature.inputs]
+    assert list(feed((IDS, 2, cache()), {})) == [slot.name for slot in signature.inputs]
 
 
 def test_a_none_where_a_tensor_was_is_none(signature, infos):
     feed = Feeder(signature, infos)
-    with_cache = feed((IDS, None, cache()), {"input_ids": None})
+    with_cache = feed((IDS, 2, cache()), {"input_ids": None})
     assert with_cache["past_key_values.0.key"].shape == (2, 1, 5, 4)
-    assert feed((None, None, cache()), {"input_ids": IDS})["input_ids"] is IDS
+    assert feed((None, 2, cache()), {"input_ids": IDS})["input_ids"] is IDS
+
+
+@pytest.mark.parametrize(
+    ("scale", "shown"),
+    [(None, "None"), (2.0, "2.0"), (True, "True"), (torch.tensor(2), "T7r0"), (3, "3")],
+)
+def test_a_constant_is_the_one_exported_in_type_too(signature, infos, scale, shown):
+    """``x * 2.0`` is another dtype, and code may ask ``if scale is None``."""
+    with pytest.raises(UsageError, match=f"scale was exported as 2 and cannot be {shown}"):
+        Feeder(signature, infos)((IDS, scale, cache()), {})
+
+
+def test_a_mapping_in_another_order_is_refused():
+    """As torch.export does: code that walks it would compute something else."""
+    slots = tuple(Slot(name, ("d", name)) for name in ("b", "a"))
+    infos = {name: (torch.int64, ["n", 3]) for name in ("a", "b")}
+    feed = Feeder(Signature(("d",), slots, {}, flatten(())[1], ()), infos)
+    assert list(feed(({"b": IDS, "a": IDS},), {})) == ["b", "a"]
+    with pytest.raises(UsageError, match="d has its entries in the order a, b, and was exported"):
+        feed(({"a": IDS, "b": IDS},), {})
+
+
+def test_a_sparse_tensor_is_refused(signature, infos):
+    with pytest.raises(UsageError, match="input input_ids is .*, but the model takes a dense one"):
+        Feeder(signature, infos)((IDS.to_sparse(), 2, cache()), {})
+
+
+def test_integers_are_sizes_like_others(infos):
+    slots = (Slot("x", ("x",)), Slot("n", ("n",)))
+    infos = {"x": (torch.int64, ["rows", "n + 1"]), "n": (torch.int64, [])}
+    conditions = (("n0 % 2 == 0", ("n",), "m.py:3: if n % 2:"),)
+    signature = Signature(
+        ("x", "n"), slots, {}, flatten(())[1], (), conditions=conditions, integers={"n": "n"}
+    )
+    feed = Feeder(signature, infos)
+    assert feed((IDS, 2), {})["n"].item() == 2
+    with pytest.raises(UsageError, match=r"input x has 3 at axis 1, which is n \+ 1 .n = 4"):
+        feed((IDS, 4), {})
+    with pytest.raises(UsageError, match=r"with n % 2 == 0, and n is 1: .*\(m.py:3: if n % 2:\)"):
+        feed((IDS[:, :2], 1), {})
+
+
+def test_a_model_that_was_never_found_right_is_not_run(signature, infos):
+    broken = replace(signature, unproven="output y differs from PyTorch's by up to 2")
+    with pytest.raises(Mismatch, match="not found right in any call: output y differs"):
+        Feeder(broken, infos)((IDS, 2, cache()), {})
 
 
 def test_complex_numbers_become_pairs_where_the_model_takes_them():

@@ -28,12 +28,14 @@ from torchferry.capturer.patching import Patching, apply_patches, torch_export_p
 from torchferry.capturer.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured
 from torchferry.capturer.rewrite import Rewriting, rewritten
+from torchferry.capturer.settle import settle_guards
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state import Change, watch_state, written_buffers
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
 from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
+from torchferry.observer.guards import guard_lines, guards_of_special_sizes
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
@@ -85,6 +87,7 @@ class _Outcome:
     changed: list[Change] = field(default_factory=list)
     rewritten: str = ""
     joined: tuple[str, ...] = ()
+    oblivious: bool = True
 
     @property
     def fixes(self) -> bool:
@@ -100,6 +103,7 @@ def capture(
     custom_patches: Sequence[Patch | type[Any]] = (),
     rewrite: bool = False,
     decompose: bool = False,
+    settle: bool = True,
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
@@ -117,6 +121,8 @@ def capture(
         custom_patches: further ones, as `torch_export_patches` takes them.
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
+        settle: run model and program where a guard excludes sizes of 0 and 1 alone, and leave
+            out the guard when they agree. Otherwise all guards stay.
 
     Raises:
         CaptureError: every strategy failed, and ``attempts`` says why; or a dimension that the
@@ -139,7 +145,7 @@ def capture(
         declined=tuple(str(why) for one in captured.fixed for why in rewriting.why(one.line)),
     )
     _refuse_fixed(model, seen, captured)
-    return captured
+    return settle_guards(model, seen, captured) if settle else captured
 
 
 def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:
@@ -252,6 +258,8 @@ class _Driver:
             changed=tuple(outcome.changed),
             rewritten=outcome.rewritten,
             joined=outcome.joined,
+            lines=guard_lines(outcome.program, outcome.events.guards),
+            doubts=() if outcome.oblivious else tuple(guards_of_special_sizes(outcome.program)),
         )
 
     def _captured_again(self, found: Captured) -> Captured:
@@ -298,7 +306,7 @@ def _try(
     strategy: _Strategy,
     custom_patches: Sequence[Patch | type[Any]],
 ) -> _Outcome:
-    outcome = _Outcome()
+    outcome = _Outcome(oblivious=strategy.oblivious)
     names = accept_aliases(model, seen.normalized(seen.best)[1])
     window = bool(sliding_layers(names))
     checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")

@@ -63,7 +63,9 @@ def find_fixed(
         key = unaliased(argument.path)
         if argument.integer is not None and key not in nodes and key in constants:
             name = str(argument.integer.size)
-            fixed.append(Fixed(argument.name, -1, name, constants[key], None))
+            source = _source(seen.signature, argument.path)
+            line = events.line_of(source, -1) if events else None
+            fixed.append(Fixed(argument.name, -1, name, constants[key], line))
         if key not in nodes:
             continue
         path, node = nodes[key]
@@ -76,7 +78,7 @@ def find_fixed(
     for place, found, wanted in solve_renaming(sizes).conflicts:
         argument, axis, path = axes[place]
         source = _source(seen.signature, path)
-        line = events.line_of(source, axis.index) if events and axis.index >= 0 else None
+        line = events.line_of(source, axis.index) if events else None
         fixed.append(Fixed(argument.name, axis.index, str(wanted), found, line))
     return tuple(fixed)
 

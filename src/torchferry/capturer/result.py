@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,9 @@ class Captured:
             the program a list of one tensor, the entries one after the other.
         declined: ``file:line: code: reason`` of the lines that fix a size and that a rewrite left
             as they are.
+        lines: ``file:line: code`` of the user that decided each guard of the program.
+        doubts: guards against sizes of 0 and 1 that torch traced as if they could not occur;
+            none where the program was run at such sizes.
     """
 
     program: ExportedProgram
@@ -65,6 +69,8 @@ class Captured:
     rewritten: str = ""
     joined: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
+    lines: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:

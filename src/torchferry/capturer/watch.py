@@ -36,6 +36,9 @@ _CALLED = tuple(  # by torch, with what it made of the user's code
     for name in ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy")
 )
 
+_CREATED = r"create_symbol (\S+) = \S+ for (L.+?) \[-?\w"
+_ADDED = r"(?:eval|runtime_assert)(?: \(forcing_spec\))? (.+?) \[guard added\]"
+
 
 @dataclass
 class ShapeEvents:
@@ -46,18 +49,20 @@ class ShapeEvents:
             ``L['x'].size()[0]``.
         lines: symbol → ``file:line: code`` of the user that constrained it last, by a guard
             or by making it a constant.
+        guards: guard in torch's symbols → ``file:line: code`` of the user that it comes from.
         undecided: lines of the user whose way only the example's values decided, in order.
     """
 
     places: dict[str, str] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
+    guards: dict[str, str] = field(default_factory=dict)
     undecided: dict[str, None] = field(default_factory=dict)
 
     def line_of(self, place: tuple[str | int, ...], axis: int) -> str | None:
         """The user's line that fixed an axis of the argument at a path, when it is known."""
         wanted = [str(key) for key in place]
         for symbol, text in self.places.items():
-            source, _, index = text.rpartition(".size()")
+            source, _, index = text.rpartition(".size()") if axis >= 0 else (text, "", "[-1]")
             keys = re.findall(r"\[['\"]?([^\]'\"]+)['\"]?\]|\.(\w+)", source)
             if [a or b for a, b in keys] == wanted and index == f"[{axis}]":
                 return self.lines.get(symbol)
@@ -71,7 +76,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        created = re.match(r"create_symbol (\S+) = \S+ for (.+?\.size\(\)\[\d+\])", message)
+        created = re.match(_CREATED, message)
         if created:
             self.events.places[created[1]] = created[2]
         elif message.startswith("propagate_real_tensors"):
@@ -84,6 +89,9 @@ class _Listener(logging.Handler):
                 fixes = message.startswith(f"set_replacement {symbol} = ")
                 if line and (fixes or symbol not in self.events.lines):
                     self.events.lines[symbol] = line
+        guard = re.match(_ADDED, message)
+        if guard and (line := _user_line()):
+            self.events.guards.setdefault(guard[1], line)
 
 
 @contextmanager
@@ -147,7 +155,9 @@ def raising_module(error: BaseException, model: torch.nn.Module) -> str:
 
 def _user_line() -> str | None:
     outside = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
-    return _innermost(traceback.StackSummary.from_list(outside))
+    found = _innermost(traceback.StackSummary.from_list(outside))
+    # Dynamo interprets the user's code, so that its frames are on no stack of Python's.
+    return found or _innermost(torch._guards.TracingContext.extract_stack())
 
 
 def _innermost(frames: traceback.StackSummary) -> str | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.converter import dimension, guards, mutation, signature, torch_onnx
+from torchferry.converter import dimension, mutation, signature, torch_onnx
 from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
-from torchferry.dims import Size
+from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
+from torchferry.observer.guards import conditions_of
 from torchferry.values.flatten import Path
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
@@ -25,8 +26,24 @@ OPSETS = range(18, min(onnx.defs.onnx_opset_version(), 28) + 1)
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
 
+class Capture(Protocol):
+    """What `torchferry.capturer` knows of a program that it made."""
+
+    @property
+    def program(self) -> ExportedProgram:
+        """The program."""
+
+    @property
+    def lines(self) -> Mapping[str, str]:
+        """The user's line that decided each guard."""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Guards that torch leaves out, which nobody has tried."""
+
+
 def convert(
-    program: ExportedProgram,
+    program: ExportedProgram | Capture,
     *,
     opset: int | None = None,
     dims: Mapping[tuple[Path, int], Size] | None = None,
@@ -40,11 +57,12 @@ def convert(
     ``present.0.key``), dynamic dimensions the names in ``dims`` or, without it, conventional ones.
     Weights are views of the program's tensors, never copies. Each node's metadata says which FX
     node, module and source line it came from, and the model's metadata how to rebuild the nested
-    outputs and which tests on sizes the program has taken for granted: a call checks them. What
-    differs at sizes 0 and 1 alone leaves no test; `export` runs the model there.
+    outputs and which tests on sizes and integers the program has taken for granted: a call
+    checks them.
 
     Args:
-        program: what ``torch.export.export`` or `capture` gave.
+        program: what ``torch.export.export`` or `capture` gave. Of a capture the user's lines
+            are known, and sizes that it says are in doubt are refused.
         opset: ONNX operator set, 18 or newer; 20 when ``None``.
         dims: the size of input axes by ``(path, axis)``.
         defaults: forward's defaults. An argument that became a constant and is not the default
@@ -62,7 +80,8 @@ def convert(
             that it computes.
     """
     opset = check_opset(opset, OPSETS)
-    program = getattr(program, "program", program)  # of a Captured
+    lines, doubts = getattr(program, "lines", {}), getattr(program, "doubts", ())
+    program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
             f"cannot convert a {type(program).__name__}: give an ExportedProgram, or what "
@@ -73,7 +92,8 @@ def convert(
     model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    return _finished(model, program, names, defaults)
+    conditions = conditions_of(program, names, lines, doubts)
+    return _finished(model, program, names, defaults, conditions)
 
 
 def convert_with_torch(
@@ -107,7 +127,8 @@ def convert_with_torch(
     mutation.refuse_mutations(program)
     names = dimension.DimensionNames(program, dims or {})
     dimension.rename_dimensions(translated, names)
-    return _finished(translated, program, names, defaults), program
+    conditions = conditions_of(program, names)
+    return _finished(translated, program, names, defaults, conditions), program
 
 
 def _finished(
@@ -115,9 +136,10 @@ def _finished(
     program: ExportedProgram,
     names: dimension.DimensionNames,
     defaults: Mapping[str, Any] | None,
+    conditions: Iterable[Condition],
 ) -> ir.Model:
-    conditions = guards.conditions_of(program, names)
-    signature.write_signature(model, signature.read_signature(program, defaults, conditions))
+    read = signature.read_signature(program, defaults, conditions, names)
+    signature.write_signature(model, read)
     return model
 
 

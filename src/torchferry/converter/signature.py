@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -15,11 +15,12 @@ from torch.utils import _pytree as pytree
 
 from torchferry.dims import Condition
 from torchferry.errors import ConversionError
+from torchferry.observer.guards import store_signature
 from torchferry.observer.naming import input_name, output_name
 from torchferry.observer.tree import leaves_of, named_path, program_inputs
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
-from torchferry.values.signature import SIGNATURE_KEY, Constant, Signature, Slot
+from torchferry.values.signature import Constant, Signature, Slot
 
 __all__ = ["read_signature", "write_signature"]
 
@@ -28,13 +29,15 @@ def read_signature(
     program: ExportedProgram,
     defaults: Mapping[str, Any] | None = None,
     conditions: Iterable[Condition] = (),
+    named: Callable[[str], str] = str,
 ) -> Signature:
     """Name every input and output of a program.
 
     A cache's keys and values are ``past_key_values.0.key`` on the way in and ``present.0.key`` on
     the way out; the other names are paths (``encoder.0``), ``output_0`` for a tuple's items. An
     output whose name is taken, by an input or another output, is called ``output_NAME``. A
-    constant that is not among forward's ``defaults`` is required in every call.
+    constant that is not among forward's ``defaults`` is required in every call. ``named`` is a
+    size in torch's symbols to the same in the user's names.
 
     Raises:
         ConversionError: two inputs would get the same name, or the outputs are nested in a class
@@ -61,10 +64,15 @@ def read_signature(
     # Whoever gives a default by name gives what was exported, unless it is an input.
     tops = {str(slot.path[0]) for slot in inputs}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
-    tests = tuple((condition.test, condition.sizes) for condition in conditions)
+    tests = tuple((one.test, one.sizes, one.line) for one in conditions)
+    integers = {
+        slot.name: named(str(node.meta["val"]))
+        for slot, (_, node) in zip(inputs, given, strict=True)
+        if isinstance(node.meta["val"], torch.SymInt)
+    }
     return Signature(
         parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
-        (*doubled, *returned),
+        (*doubled, *returned), integers,
     )  # fmt: skip
 
 
@@ -93,7 +101,7 @@ def write_signature(model: ir.Model, signature: Signature) -> None:
         output.name = name
     NameFixPass()(model)  # inputs and outputs come first and keep their names
     model.producer_name, model.producer_version = "torchferry", version("torchferry")
-    model.metadata_props[SIGNATURE_KEY] = signature.to_json()
+    store_signature(signature, model.metadata_props)
 
 
 def _outputs(

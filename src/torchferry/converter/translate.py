@@ -24,6 +24,7 @@ from torchferry.converter.provenance import module_of, user_line
 from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
+from torchferry.observer.tree import fixed_integer
 
 __all__ = ["register_initializers", "translate"]
 
@@ -114,12 +115,14 @@ def _bound(program: ExportedProgram, scope: Scope, as_stored: bool) -> Iterator[
             scope.bind(node, spec.arg.value)
         elif isinstance(node.meta.get("val"), torch.Tensor):
             yield scope.input(node)
+        elif (number := fixed_integer(node.meta.get("val"))) is not None:
+            scope.bind(node, number)
         elif isinstance(node.meta.get("val"), torch.SymInt):
-            number = ir.Value(
+            integer = ir.Value(
                 name=node.name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([])
             )
-            scope.bind(node, scope.block.Unsqueeze(number, [0]))
-            yield number
+            scope.bind(node, scope.block.Unsqueeze(integer, [0]))
+            yield integer
         else:
             raise ConversionError(
                 f"input {node.name} is a {type(node.meta.get('val')).__name__}, and ONNX has "

@@ -3,7 +3,7 @@
 from torchferry.dims.condition import Condition
 from torchferry.dims.dim import Dim, Size, evaluate, maximum, minimum, names_in, substitute
 from torchferry.dims.parse import parse_size
-from torchferry.dims.rename import Renaming, solve_renaming
+from torchferry.dims.rename import Renaming, solve, solve_renaming
 
 __all__ = [
     "Condition",
@@ -15,6 +15,7 @@ __all__ = [
     "minimum",
     "names_in",
     "parse_size",
+    "solve",
     "solve_renaming",
     "substitute",
 ]

@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.USub: operator.neg, ast.Not: operator.not_,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, several: one in several,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "math.trunc": math.trunc, "math.floor": math.floor, "math.ceil": math.ceil,
@@ -40,6 +40,7 @@ class Condition:
     Attributes:
         test: arithmetic, comparisons and a few functions of ``n0``, ``n1``, ...
         sizes: what these stand for: names of dimensions, or expressions of names.
+        line: ``file:line: code`` that decided it, where that is known; it makes no difference.
 
     >>> condition = Condition("n0 % 4 == 2", ("batch",))
     >>> str(condition), condition.holds({"batch": 6}), condition.holds({"batch": 5})
@@ -48,6 +49,7 @@ class Condition:
 
     test: str
     sizes: tuple[str, ...]
+    line: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """Read it once, so that a text of another kind is known at the start.
@@ -70,16 +72,31 @@ class Condition:
     def _tree(self) -> ast.expr:
         return ast.parse(self.test, mode="eval").body
 
+    def unknown(self, values: Mapping[str, int]) -> tuple[str, ...]:
+        """Those of `sizes` that values do not determine.
+
+        >>> Condition("n0 > n1", ("2*past", "batch")).unknown({"batch": 2})
+        ('2*past',)
+        """
+        pairs = zip(self.sizes, self._parsed, strict=True)
+        return tuple(
+            text for text, size in pairs if text not in values and names_in(size) - values.keys()
+        )
+
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether the sizes fulfil it; what cannot be computed, as ``n0 % 0``, does not.
 
         Args:
-            values: the size of each name in `names`.
+            values: the size of each name in `names`, or of a whole expression in `sizes`.
 
         Raises:
             ValueError: the text is of another kind.
         """
-        known = {f"n{i}": evaluate(size, values) for i, size in enumerate(self._parsed)}
+        pairs = enumerate(zip(self.sizes, self._parsed, strict=True))
+        known = {
+            f"n{i}": values[text] if text in values else evaluate(size, values)
+            for i, (text, size) in pairs
+        }
         try:
             return bool(_value(self._tree, known))
         except ArithmeticError:
@@ -159,7 +176,7 @@ def _value(node: ast.expr, known: Mapping[str, int]) -> Any:
         case ast.Compare(left=left, ops=ops, comparators=others) if _OPERATORS.keys() >= {
             type(op) for op in ops
         }:
-            terms = [_value(term, known) for term in (left, *others)]
+            terms = [_term(term, known) for term in (left, *others)]
             triples = zip(ops, terms, terms[1:], strict=False)
             return all(_OPERATORS[type(op)](a, b) for op, a, b in triples)
         case ast.Call(func=function, args=args, keywords=[]):
@@ -167,3 +184,10 @@ def _value(node: ast.expr, known: Mapping[str, int]) -> Any:
             if known_function is not None:
                 return known_function(*(_value(arg, known) for arg in args))
     raise SyntaxError
+
+
+def _term(node: ast.expr, known: Mapping[str, int]) -> Any:
+    """A side of a comparison, which may be several numbers: ``n0 in (2, 3)``."""
+    if isinstance(node, ast.Tuple):
+        return [_value(item, known) for item in node.elts]
+    return _value(node, known)

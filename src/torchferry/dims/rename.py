@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchferry.dims.dim import Dim, Size, names_in, substitute
 
-__all__ = ["Renaming", "solve_renaming"]
+__all__ = ["Renaming", "solve", "solve_renaming"]
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,34 @@ def _complexity(found: Size, wanted: Size) -> tuple[bool, bool, int]:
     return (not plain_found, not plain_wanted, len(names_in(found)))
 
 
-def _solve(expression: Dim, symbol: str, value: Size) -> Size | None:
+def solve(expression: Size, symbol: str, value: int, known: Mapping[str, int]) -> int | None:
+    """The symbol's size in ``expression = value``, rounded down; ``None`` unless it is linear.
+
+    Args:
+        expression: of the symbol and of known names.
+        symbol: the name wanted.
+        value: of the expression.
+        known: size of the other names.
+
+    >>> solve(2 * Dim.of("n") + Dim.of("past"), "n", 9, {"past": 1})
+    4
+    """
+    try:
+        found = _solve(substitute(expression, known), symbol, value)
+    except ZeroDivisionError:
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _solve(expression: Size, symbol: str, value: Size) -> Size | None:
     """The symbol's size in ``expression = value``, when the expression is linear in it."""
-    at_zero = substitute(expression, {symbol: 0})
-    at_one = substitute(expression, {symbol: 1})
-    at_two = substitute(expression, {symbol: 2})
+    if isinstance(expression, int) or any(
+        atom.op and symbol in names_in(Dim({(atom,): 1}))
+        for monomial in expression.terms
+        for atom in monomial
+    ):
+        return None
+    at_zero, at_one, at_two = (substitute(expression, {symbol: n}) for n in (0, 1, 2))
     slope = at_one - at_zero
     if not isinstance(slope, int) or slope == 0 or at_two - at_one != slope:
         return None

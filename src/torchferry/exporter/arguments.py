@@ -12,7 +12,15 @@ from torch import nn
 from torchferry.errors import UsageError
 from torchferry.values.describe import string_type
 
-__all__ = ["Arguments", "as_input_sets", "check_inputs"]
+__all__ = ["AS_GIVEN", "Arguments", "as_input_sets", "check_inputs"]
+
+AS_GIVEN = inspect.Signature(
+    [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
+"""Of a program, which takes its arguments as they were exported, by position or by name."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""

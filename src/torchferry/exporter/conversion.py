@@ -11,12 +11,16 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import Captured
+from torchferry.capturer.settle import settle_guards
 from torchferry.converter import convert
-from torchferry.dims import Size
+from torchferry.dims import Size, parse_size
 from torchferry.dims.spec import AxisSpec, parse_shapes
 from torchferry.errors import CaptureError, UsageError
+from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.program import OnnxProgram
-from torchferry.observer import use_dyn_not_str
+from torchferry.observer import Call, Observation, use_dyn_not_str
+from torchferry.observer.naming import input_name
+from torchferry.observer.tree import input_sizes, named_path, program_inputs
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import register_pytrees
 from torchferry.values.oblivious import sizes_oblivious
@@ -36,7 +40,9 @@ def to_onnx(
 ) -> OnnxProgram:
     """Convert a module, or a program that was exported before, to ONNX.
 
-    Nothing is optimized or compared: `export` does both.
+    Nothing is optimized or compared: `export` does both. Calls are refused at sizes for which
+    the code goes another way than it went here. Only where that is so for sizes of 0 and 1 alone
+    is a module run at such a size beside what was captured of it: mostly they agree.
 
     Args:
         model: a module, an ``ExportedProgram``, what `capture` gave, or a ``.pt2`` file.
@@ -57,6 +63,7 @@ def to_onnx(
     register_pytrees()
     defaults: dict[str, Any] = {}
     dims: dict[tuple[ValuePath, int], Size] = {}
+    program: ExportedProgram | Captured
     if isinstance(model, torch.nn.Module):
         program = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
         parameters = inspect.signature(model.forward).parameters
@@ -74,22 +81,20 @@ def to_onnx(
     else:
         program = _program(model)
     converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
-    return OnnxProgram(converted, program)
+    return OnnxProgram(converted, program.program if isinstance(program, Captured) else program)
 
 
-def _program(model: ExportedProgram | Captured | Path | str) -> ExportedProgram:
-    if isinstance(model, (str, Path)):
-        return load_program(Path(model))
-    return model.program if isinstance(model, Captured) else model
+def _program(model: ExportedProgram | Captured | Path | str) -> ExportedProgram | Captured:
+    return load_program(Path(model)) if isinstance(model, (str, Path)) else model
 
 
 def _exported(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
-) -> ExportedProgram:
+) -> Captured:
     shapes = None if dynamic_shapes is None else use_dyn_not_str(dynamic_shapes)
     try:
         with torch.no_grad(), sizes_oblivious():
-            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through
         first = (str(error).strip().splitlines() or [""])[0][:300]
         reason = f"{type(error).__name__}: {first}"
@@ -98,6 +103,18 @@ def _exported(
             "line is at fault",
             (("non-strict", reason),),
         ) from error
+    seen = Observation(
+        AS_GIVEN,
+        type(model).__name__,
+        [Call(args, kwargs)],
+        named={
+            (input_name(named_path(program, path)), axis): parse_size(str(size))
+            for path, node in program_inputs(program)
+            for axis, size in input_sizes(node).items()
+        },
+        positional=tuple(inspect.signature(model.forward).parameters),
+    )
+    return settle_guards(model, seen, Captured(program, shapes, ()))
 
 
 def _names(shapes: Any, path: ValuePath) -> Iterator[tuple[ValuePath, int, Size]]:

@@ -37,6 +37,7 @@ def deliver(
     weights: Weights = "copy",
     check: bool = True,
     rewrite: bool = False,
+    strict: bool = False,
     replace: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
@@ -53,6 +54,7 @@ def deliver(
         weights: ``reference`` links the files of a Hugging Face folder into ``out``.
         check: see `export`.
         rewrite: see `export`.
+        strict: see `export`.
         replace: replace an earlier export in ``out``.
         progress: called with the name of each step as it begins.
 
@@ -71,7 +73,7 @@ def deliver(
         program = export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
             title=source.title, steps=steps, file=staging.folder / "model.onnx",
-            regions=regions, check=check, rewrite=rewrite,
+            regions=regions, check=check, rewrite=rewrite, strict=strict,
         )  # fmt: skip
         return _finished(program.report, staging, out)
 

@@ -8,12 +8,13 @@ from typing import Literal
 
 from torchferry.capturer import Fixed
 from torchferry.dims import names_in
+from torchferry.exporter.limits import Limits
 from torchferry.exporter.verify import Check
 from torchferry.observer import Observation
 
 __all__ = ["DimensionCheck", "check_dimensions"]
 
-Status = Literal["verified", "specialised", "failed", "unverified"]
+Status = Literal["verified", "verified where", "fixed", "differs", "unverified"]
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,14 @@ class DimensionCheck:
     Attributes:
         name: what it is called.
         places: ``input_ids[1]``, where it stands alone or in a sum.
-        status: ``verified`` at two sizes or more; ``specialised`` when the program holds it
-            constant; ``failed`` when outputs differ at some size of it while every other
-            dimension has a size that is right elsewhere; ``unverified`` when fewer than two
-            sizes could be compared.
+        status: ``verified`` at two sizes or more, or ``verified where`` the conditions in
+            ``where`` hold; ``fixed`` when the program holds it constant; ``differs`` when
+            outputs differ at some size of it while every other dimension has a size that is right
+            elsewhere; ``unverified`` when fewer than two sizes could be compared.
         agreed: sizes at which every output agreed.
         failed: sizes of it that explain a difference.
         note: what else is to be known.
+        where: conditions that calls must meet.
     """
 
     name: str
@@ -38,18 +40,34 @@ class DimensionCheck:
     agreed: tuple[int, ...]
     failed: tuple[int, ...]
     note: str = ""
+    where: tuple[str, ...] = ()
 
 
 def check_dimensions(
-    seen: Observation, fixed: Sequence[Fixed], checks: Sequence[Check]
+    seen: Observation,
+    fixed: Sequence[Fixed],
+    checks: Sequence[Check],
+    limits: Limits | None = None,
 ) -> list[DimensionCheck]:
-    """Say of every dynamic dimension at which sizes the two models agree."""
+    """Say of every dynamic dimension at which sizes the two models agree.
+
+    Checks at sizes that the exported model refuses say nothing of it.
+    """
+    limits = limits or Limits()
     by_name = {f.name: f for f in fixed}
-    return [_check(name, seen, by_name.get(name), checks) for name in seen.dynamic_names]
+    inside = [check for check in checks if limits.meets(check.sizes)]
+    where = {name: tuple(map(str, limits.on(name))) for name in seen.dynamic_names}
+    return [
+        _check(name, seen, by_name.get(name), inside, where[name]) for name in seen.dynamic_names
+    ]
 
 
 def _check(
-    name: str, seen: Observation, fixed: Fixed | None, checks: Sequence[Check]
+    name: str,
+    seen: Observation,
+    fixed: Fixed | None,
+    checks: Sequence[Check],
+    where: tuple[str, ...],
 ) -> DimensionCheck:
     places = tuple(
         argument.name if axis.index < 0 else f"{argument.name}[{axis.index}]"
@@ -62,16 +80,16 @@ def _check(
     failed = tuple(sorted({c.sizes[name] for c in ran if _is_culprit(name, c, ran)} - {*agreed}))
     refused = {c.sizes[name] for c in checks if c.refused is not None} - {*agreed, *failed}
     note = f"PyTorch refuses {', '.join(map(str, sorted(refused)))}" if refused else ""
-    status: Status = "verified"
+    status: Status = "verified where" if where else "verified"
     if fixed is not None:
         tied = "fixed to" if isinstance(fixed.size, int) else "tied to"
         by = f" by {fixed.line}" if fixed.line else ""
-        status, note = "specialised", f"{tied} {fixed.size}{by}"
+        status, note = "fixed", f"{tied} {fixed.size}{by}"
     elif failed:
-        status = "failed"
+        status = "differs"
     elif len(agreed) < 2:
         status = "unverified"
-    return DimensionCheck(name, _shortened(places), status, agreed, failed, note)
+    return DimensionCheck(name, _shortened(places), status, agreed, failed, note, where)
 
 
 def _is_culprit(name: str, failing: Check, ran: Sequence[Check]) -> bool:

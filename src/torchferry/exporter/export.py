@@ -18,10 +18,12 @@ from torchferry.capturer import Attempt, Captured, capture, export_arguments, fi
 from torchferry.capturer.registering import register_arguments
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
-from torchferry.dims import Condition, Size
+from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
+from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
 from torchferry.exporter.unverified import unverified
@@ -30,9 +32,11 @@ from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
 from torchferry.observer import Observation
+from torchferry.observer.guards import store_signature
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
+from torchferry.runner.dimensions import conditions_in
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 from torchferry.values.tolerance import Tolerance
@@ -41,13 +45,6 @@ __all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
 
 Exporter = Literal["to_onnx", "onnx_dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("to_onnx", "onnx_dynamo")
-
-_AS_GIVEN = inspect.Signature(
-    [
-        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
-        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-    ]
-)
 
 InputSets = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -66,6 +63,7 @@ def export(
     regions: Sequence[Region] = (),
     check: bool = True,
     rewrite: bool = False,
+    strict: bool = False,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -84,6 +82,8 @@ def export(
         regions: files with weights of the model, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
         rewrite: see `capture`; the report shows the diff.
+        strict: whether a condition that the exported model needs and the PyTorch model does not
+            (``width % 8 == 0``) fails the report. Calls that break one are refused in any case.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -96,7 +96,9 @@ def export(
     """
     check_options(target, exporter, opset, rewrite=rewrite)
     recorded = steps or Steps()
-    plan = _Plan(target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite)
+    plan = _Plan(
+        target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite, strict
+    )
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen), plan, path)
@@ -138,6 +140,7 @@ class _Plan:
     regions: tuple[Region, ...]
     check: bool
     rewrite: bool
+    strict: bool
 
 
 def _walk(
@@ -150,7 +153,6 @@ def _walk(
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
     captured, translated = convert_by(model, seen, plan)
-    granted = _granted(translated) if plan.check else []
     try:
         optimized, session, size = _built(translated, plan, path)
     except RunError:
@@ -158,12 +160,13 @@ def _walk(
             raise
         # onnxscript's fusions can write what onnxruntime refuses (GPT-2): go without them.
         captured, translated = convert_by(model, seen, plan)
-        granted = _granted(translated)
         optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
         with steps.step("unfuse") as made:
             made("onnxruntime refuses the fused model: the standard one is written")
     checks = []
+    limits = Limits()
     if session is not None:
+        conditions = conditions_in(_signature(translated))
         with steps.step("verify") as made:
             checks = verify(
                 module,
@@ -173,26 +176,23 @@ def _walk(
                 program=captured.program,
                 fixed=captured.sizes,
                 bounds=captured.bounds(seen),
-                conditions=granted,
+                conditions=conditions,
                 joined=captured.joined,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
+        limits = find_limits(conditions, checks, captured.sizes)
+        store_signature(limits.applied(_signature(optimized)), optimized.metadata_props)
+        io.store_metadata(path, optimized.metadata_props)
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
-        size, training,
+        size, training, limits, plan.strict,
     )  # fmt: skip
 
 
-def _granted(model: ir.Model) -> list[Condition]:
-    """What the program takes for granted of sizes, taken from the signature.
-
-    Sizes that break it are compared with PyTorch, so that calls need not refuse them.
-    """
-    signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
-    model.metadata_props[SIGNATURE_KEY] = replace(signature, conditions=()).to_json()
-    return [Condition(*condition) for condition in signature.conditions]
+def _signature(model: ir.Model) -> Signature:
+    return Signature.from_json(model.metadata_props[SIGNATURE_KEY])
 
 
 def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Session | None, int]:
@@ -220,7 +220,7 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
     if not plan.check:
         return optimized, None, size
     with steps.step("load") as made:
-        session = Session(path)
+        session = Session(path, conditions=False)  # verification tells which are needed
         made(counted(len(session.inputs), "input"))
     return optimized, session, size
 
@@ -239,11 +239,11 @@ def _converted(
             attempts = (Attempt("exported before", None),)
             captured = Captured(model, None, attempts, find_fixed(model, seen))
         else:
-            captured = capture(model, seen, rewrite=plan.rewrite)
+            captured = capture(model, seen, rewrite=plan.rewrite, settle=False)
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(
-            captured.program,
+            captured,
             opset=plan.opset,
             dims=_dims(seen, captured),
             defaults=_defaults(seen),
@@ -306,7 +306,7 @@ def _observation(
         # A program takes its arguments as they were exported, by position or by name; how its
         # dimensions hang together is known from several calls, or guessed from one.
         positional = tuple(inspect.signature(model.module().forward).parameters)
-        seen = replace(seen, signature=_AS_GIVEN, positional=positional)
+        seen = replace(seen, signature=AS_GIVEN, positional=positional)
         if len(seen.calls) == 1:
             seen = replace(seen, named=name_dimensions(model))
     elif len(seen.calls) == 1:

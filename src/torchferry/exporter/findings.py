@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from torchferry.capturer import Captured
+from torchferry.exporter.limits import Limits
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.verify import Check
 from torchferry.observer import Observation
@@ -30,6 +31,8 @@ class Findings:
         exporter: ``to_onnx`` or ``onnx_dynamo``.
         bytes_written: size of the model's files.
         training: whether the model was in training mode.
+        limits: where the exported model is right.
+        strict: whether limits are faults.
     """
 
     seen: Observation
@@ -42,3 +45,5 @@ class Findings:
     exporter: str
     bytes_written: int
     training: bool
+    limits: Limits = field(default_factory=Limits)
+    strict: bool = False

@@ -109,22 +109,25 @@ def perform(job: Job) -> Row:
 
 
 def _judged(job: Job, data: Mapping[str, Any], ok: bool, problems: tuple[str, ...]) -> Row:
-    outputs = [output for check in data["checks"] for output in check["outputs"]]
-    compared = [check for check in data["checks"] if check["outputs"]]
+    inside = [check for check in data["checks"] if not check["outside"]]
+    outputs = [output for check in inside for output in check["outputs"]]
+    compared = [check for check in inside if check["outputs"]]
     outcome: Outcome = "ok"
     if not ok:
         if any(output["verdict"] == "differs" for output in outputs):
             outcome = "wrong"
-        elif any(dimension["status"] == "specialised" for dimension in data["dimensions"]):
+        elif any(dimension["status"] == "fixed" for dimension in data["dimensions"]):
             outcome = "specialised"
-        elif any(check["error"] for check in data["checks"]):
+        elif any(check["error"] for check in inside):
             outcome = "runtime"
         else:
             outcome = "unverified"
     worst = max(
         (output["abs"] for output in outputs if output["verdict"] != "random"), default=0.0
     )
-    reason = " ".join(problems[0].split())[:400] if problems else ""
+    limits = [one["condition"] for one in data["conditions"] if one["limit"]]
+    limited = f"verified where {' and '.join(limits)}" if limits else ""
+    reason = " ".join((problems[0] if problems else limited).split())[:400]
     return Row(
         job, outcome, reason, nodes=data["model"]["nodes"], sizes=len(compared), worst=worst
     )

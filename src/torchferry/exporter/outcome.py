@@ -8,14 +8,17 @@ from typing import Any
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.limits import breaks
 from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
 from torchferry.exporter.verify import Check, Compared
 from torchferry.report.model import Report, Section
+from torchferry.report.quantity import shortened
 
 __all__ = ["report"]
 
+_SHOWN = 3  # limits on the verdict line
 _NAMES = {"output": "the output", "structure": "the structure of the outputs"}
 
 
@@ -25,7 +28,8 @@ def report(found: Findings, title: str) -> Report:
     ``ok`` means: every output that is not random agreed at every size both sides accept, and there
     is one; no dimension was fixed; each dynamic dimension was verified at two sizes at least.
     """
-    dimensions = check_dimensions(found.seen, found.captured.fixed, found.checks)
+    fixed = found.captured.fixed
+    dimensions = check_dimensions(found.seen, fixed, found.checks, found.limits)
     problems = list(_problems(found, dimensions))
     return Report(
         title=f"export {title}",
@@ -52,16 +56,28 @@ def report(found: Findings, title: str) -> Report:
 
 def _success(found: Findings) -> str:
     """What agreed, and what could not be compared, in one sentence."""
-    outputs = [o for check in found.checks for o in check.outputs]
+    checks = [check for check in found.checks if found.limits.meets(check.sizes)]
+    outputs = [o for check in checks for o in check.outputs]
     random = dict.fromkeys(o.name for o in outputs if o.verdict == "random")
     equal = {o.name for o in outputs} - random.keys()
-    sets = sum(bool(check.outputs) for check in found.checks)
+    sets = sum(bool(check.outputs) for check in checks)
     worst = max(o.difference.abs for o in outputs if o.verdict == "ok")
     return (
         f"{counted(len(equal), 'output')} equal{'s' * (len(equal) == 1)} PyTorch's at "
         f"{counted(sets, 'set')} of sizes, max abs {worst:.2g}"
         + (f"; not compared, being random: {', '.join(random)}" if random else "")
+        + "".join(f"; verified where {text}" for text in _limit_texts(found))
     )
+
+
+def _limit_texts(found: Findings) -> list[str]:
+    """The limits of the exported model, with the lines they come from."""
+    texts = [
+        shortened(str(limit)) + (f" ({limit.line})" if limit.line else "")
+        for limit in found.limits.limits
+    ]
+    more = [f"{len(texts) - _SHOWN} more conditions hold"] if len(texts) > _SHOWN else []
+    return [*texts[:_SHOWN], *more]
 
 
 def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str]:
@@ -83,6 +99,10 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
             "and no Python loop or list over it"
         )
     yield from (str(changed) for changed in found.captured.changed)
+    yield from _branches(found)
+    if found.strict:
+        for text in _limit_texts(found):
+            yield f"the exported model is right only where {text}: calls elsewhere are refused"
     for dimension in dimensions:
         if dimension.status == "unverified" and compared:
             at = f"at size {dimension.agreed[0]} only" if dimension.agreed else "at no size"
@@ -94,12 +114,28 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
     yield from _faults(found)
 
 
+def _branches(found: Findings) -> Iterator[str]:
+    """Recorded sets that go another way through the code than the one that was captured."""
+    for limit in found.limits.limits:
+        apart = [c for c in found.checks if not c.made and c.failed and breaks(c.sizes, limit)]
+        if apart:
+            at = f" at {limit.line}" if limit.line else ""
+            yield (
+                f"the recorded input sets take different branches{at}: {shortened(str(limit))} "
+                f"does not hold at {'; '.join(map(sizes_text, apart[:3]))}, and the exported "
+                "model follows the others. Give sets of one branch, write both with torch.where "
+                "or torch.cond, or try rewrite=True"
+            )
+
+
 def _faults(found: Findings) -> Iterator[str]:
     """What onnxruntime got wrong: one sentence an output or error, with the sizes."""
     faults: dict[tuple[str, str], list[Check]] = {}
     for check in found.checks:
         if any(check.sizes.get(n) != size for n, size in found.captured.sizes.items()):
-            continue  # told above: the model takes no other size
+            continue  # the model takes no other size, as a sentence above says
+        if not found.limits.meets(check.sizes):
+            continue  # the exported model refuses them
         if check.error is not None:
             faults.setdefault(("error", check.error), []).append(check)
         for output in check.outputs:
@@ -142,13 +178,19 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
     return {
         "dimensions": [
             {"name": d.name, "places": list(d.places), "status": d.status,
-             "agreed": list(d.agreed), "failed": list(d.failed), "note": d.note}
+             "where": list(d.where), "agreed": list(d.agreed), "failed": list(d.failed),
+             "note": d.note}
             for d in dimensions
+        ],
+        "conditions": [
+            {"condition": str(one), "line": one.line, "limit": one in found.limits.limits}
+            for one in found.limits.kept
         ],
         "checks": [
             {
                 "sizes": check.sizes,
                 "inputs": "made" if check.made else "recorded",
+                "outside": [str(c) for c in found.limits.kept if breaks(check.sizes, c)],
                 "refused": check.refused,
                 "error": check.error,
                 "blame": check.blame,

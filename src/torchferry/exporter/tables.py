@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.limits import breaks
 from torchferry.exporter.steps import bytes_text, counted
 from torchferry.exporter.verify import ROUNDING, Check, Compared
 from torchferry.observer import Argument
 from torchferry.report.model import Bars, Cell, Facts, Table, Tone
+from torchferry.report.quantity import shortened
 
 __all__ = [
     "argument_table",
@@ -41,10 +43,10 @@ def sizes_text(check: Check) -> str:
 
 def dimension_table(dimensions: list[DimensionCheck]) -> Table:
     """At which sizes each dynamic dimension was verified; without columns that are all blank."""
-    tones: dict[str, Tone] = {"verified": "good", "unverified": "warn"}
+    tones: dict[str, Tone] = {"verified": "good", "verified where": "good", "unverified": "warn"}
     columns: dict[str, list[Cell | str]] = {
         "dimension": [d.name for d in dimensions],
-        "verdict": [Cell(d.status, tones.get(d.status, "bad")) for d in dimensions],
+        "verdict": [Cell(_status(d), tones.get(d.status, "bad")) for d in dimensions],
         "sizes that agree": [", ".join(map(str, d.agreed)) for d in dimensions],
         "sizes that do not": [", ".join(map(str, d.failed)) for d in dimensions],
         "where": [", ".join(d.places) for d in dimensions],
@@ -58,10 +60,16 @@ def dimension_table(dimensions: list[DimensionCheck]) -> Table:
     )
 
 
+def _status(dimension: DimensionCheck) -> str:
+    limits = " and ".join(map(shortened, dimension.where[:2]))
+    more = f" and {len(dimension.where) - 2} more" if len(dimension.where) > 2 else ""
+    return f"{dimension.status} {limits}{more}" if limits else dimension.status
+
+
 def output_table(found: Findings) -> Table:
     """One row an output: its worst difference over all sizes."""
     columns: dict[str, list[tuple[Check, Compared]]] = {}
-    for check in found.checks:
+    for check in (check for check in found.checks if found.limits.meets(check.sizes)):
         for output in check.outputs:
             columns.setdefault(output.name, []).append((check, output))
     rows = []
@@ -100,6 +108,8 @@ def sizes_table(found: Findings) -> Table:
     for check in found.checks:
         sizes = [check.sizes.get(name, "") for name in names]
         origin = "made" if check.made else "recorded"
+        if broken := [one for one in found.limits.kept if breaks(check.sizes, one)]:
+            origin += f", not {shortened(str(broken[0]))}"
         if check.outputs:
             worst = max(check.outputs, key=_badness)
             rows.append(

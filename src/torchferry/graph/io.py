@@ -8,12 +8,13 @@ where they lie to the file one by one, so that writing needs no memory for a sec
 from __future__ import annotations
 
 import secrets
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from google.protobuf.message import (  # type: ignore[import-untyped]  # it ships no types
     DecodeError,
@@ -22,6 +23,7 @@ from google.protobuf.message import (  # type: ignore[import-untyped]  # it ship
 from onnx_ir.serde import SerdeError
 
 from torchferry.errors import UsageError
+from torchferry.graph.outline import read_proto
 from torchferry.graph.reference import (
     References,
     Region,
@@ -31,7 +33,7 @@ from torchferry.graph.reference import (
 )
 from torchferry.graph.transposed import is_transposed, write_transposed
 
-__all__ = ["load", "save"]
+__all__ = ["load", "save", "store_metadata"]
 
 _INLINE = 1024  # bytes; onnxruntime's shape inference reads small integer constants in the model
 _PAGE = 4096  # bytes; large tensors start on a page, so that readers can map them
@@ -81,6 +83,29 @@ def save(model: ir.Model, path: Path, *, regions: Sequence[Region] = ()) -> None
     finally:
         model_part.unlink(missing_ok=True)
         data_part.unlink(missing_ok=True)
+
+
+def store_metadata(path: Path, metadata: Mapping[str, str]) -> None:
+    """Exchange the properties of a saved model; files beside it stay untouched.
+
+    Args:
+        path: the ``.onnx`` file, which is replaced as a whole.
+        metadata: all properties, by name.
+
+    Raises:
+        UsageError: the file cannot be read or written.
+    """
+    model = read_proto(path)
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, dict(metadata))
+    part = path.with_name(f".torchferry-{secrets.token_hex(8)}.part.onnx")
+    try:
+        part.write_bytes(model.SerializeToString())
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def load(path: Path) -> ir.Model:

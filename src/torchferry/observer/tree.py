@@ -13,8 +13,8 @@ from torchferry.errors import UsageError
 from torchferry.values.flatten import Path, register_pytrees
 
 __all__ = [
-    "input_sizes", "leaves_of", "named_path", "path_of", "preallocated_caches", "program_inputs",
-    "replace_leaves",
+    "fixed_integer", "flat_arguments", "input_sizes", "leaves_of", "named_path", "path_of",
+    "preallocated_caches", "program_inputs", "replace_leaves",
 ]  # fmt: skip
 
 
@@ -79,16 +79,29 @@ def program_inputs(program: ExportedProgram) -> Iterator[tuple[Path, torch.fx.No
             "the exported program has no example inputs, so its arguments have no names; "
             "export it again with torch.export.export(...) and save it with them"
         )
-    args, kwargs = program.example_inputs
-    pairs = [pair for tree in (args, kwargs) for pair in pytree.tree_flatten_with_path(tree)[0]]
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     specs = [
         spec.arg for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"
     ]
-    for (key_path, _), argument in zip(pairs, specs, strict=True):
+    for (path, _), argument in zip(flat_arguments(program), specs, strict=True):
         node = nodes.get(argument.name)
-        if node is not None and isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt):
-            yield path_of(key_path), node
+        example = None if node is None else node.meta.get("val")
+        dynamic = isinstance(example, torch.SymInt) and fixed_integer(example) is None
+        if node is not None and (dynamic or isinstance(example, torch.Tensor)):
+            yield path, node
+
+
+def flat_arguments(program: ExportedProgram) -> list[tuple[Path, Any]]:
+    """Every leaf of the arguments a program was exported with, None too, in torch's order."""
+    args, kwargs = program.example_inputs or ((), {})
+    pairs = pytree.tree_flatten_with_path(args)[0] + pytree.tree_flatten_with_path(kwargs)[0]
+    return [(path_of(key_path), leaf) for key_path, leaf in pairs]
+
+
+def fixed_integer(example: Any) -> int | None:
+    """The number of an integer that had to be dynamic and that the code made a constant."""
+    text = str(example) if isinstance(example, torch.SymInt) else ""
+    return int(text) if text.lstrip("-").isdecimal() else None
 
 
 def input_sizes(node: torch.fx.Node) -> dict[int, Any]:

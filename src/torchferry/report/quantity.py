@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "counted"]
+__all__ = ["bytes_text", "counted", "shortened"]
 
 
 def counted(number: int, noun: str) -> str:
@@ -13,6 +13,15 @@ def counted(number: int, noun: str) -> str:
     """
     shown = str(number) if number < 100_000 else f"{number / 1e6:.1f} M"
     return f"{shown} {noun}{'s' * (number != 1)}"
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """A text that has no more than a number of characters, cut at its end.
+
+    >>> shortened("a line of code that goes on", 12)
+    'a line of c…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def bytes_text(count: int) -> str:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from torchferry.dims import Condition, Dim, Size, evaluate, names_in, parse_size
+from torchferry.dims import Condition, Dim, Size, evaluate, names_in, parse_size, solve
 from torchferry.errors import UsageError
 from torchferry.values.signature import Signature
 
-__all__ = ["NamedAxis", "check_conditions", "check_sizes", "named_axes"]
-
-_log = logging.getLogger("torchferry")
+__all__ = ["NamedAxis", "check_conditions", "check_sizes", "conditions_in", "named_axes"]
 
 
 class NamedAxis(NamedTuple):
-    """An axis of an input whose size is a name or an expression of names.
+    """An axis of an input, or an integer, whose size is a name or an expression of names.
 
     Attributes:
         place: the input's name.
-        axis: from 0 on.
+        axis: from 0 on; -1 of an integer.
         size: the name or the expression.
         names: those in it.
         name: where the size is one name and no more, that.
@@ -33,38 +30,43 @@ class NamedAxis(NamedTuple):
     names: frozenset[str]
     name: str | None
 
-    def told(self, got: int) -> str:
-        """What size there is, for a message."""
+    def describe(self, got: int) -> str:
+        """The size or integer of a call, for a message."""
+        if self.axis < 0:
+            return f"input {self.place} is {got}"
         return f"input {self.place} has {got} at axis {self.axis}"
 
 
 def named_axes(
-    shapes: Mapping[str, Sequence[int | str | None]], given: tuple[str, ...]
+    shapes: Mapping[str, Sequence[int | str | None]],
+    given: tuple[str, ...],
+    integers: Mapping[str, str] | None = None,
 ) -> list[NamedAxis]:
-    """The axes whose sizes have names.
+    """The axes and integers whose sizes have names.
 
     Args:
         shapes: of every input, as sizes and names of dimensions.
         given: names of the inputs of a call, in its order.
+        integers: what inputs that are integers are called, by input.
 
     Returns:
         Theirs, names first, then the expressions of them.
     """
     found = []
     for place in given:
-        for axis, text in enumerate(shapes[place]):
+        for axis, text in [*enumerate(shapes[place]), (-1, (integers or {}).get(place))]:
             if text and isinstance(text, str):
                 size = parse_size(text)
                 name = size.name if isinstance(size, Dim) else None
                 found.append(NamedAxis(place, axis, size, names_in(size), name))
-    return sorted(found, key=lambda one: one.name is None)
+    return sorted(found, key=lambda axis: axis.name is None)
 
 
 def check_sizes(shapes: Mapping[str, Sequence[int]], axes: Sequence[NamedAxis]) -> dict[str, int]:
-    """The size of each name.
+    """The size of each name, and of each expression that names do not determine.
 
     Args:
-        shapes: of the inputs given.
+        shapes: of the inputs given; of an integer, its value alone.
         axes: `named_axes` of them.
 
     Raises:
@@ -72,68 +74,98 @@ def check_sizes(shapes: Mapping[str, Sequence[int]], axes: Sequence[NamedAxis]) 
             the graph computes from the name would be wrong.
     """
     known: dict[str, int] = {}
-    where: dict[str, NamedAxis] = {}
-    for one in axes:
-        got = shapes[one.place][one.axis]
-        if one.name is not None:
-            wanted = known.setdefault(one.name, got)
-            where.setdefault(one.name, one)
-        elif one.names <= known.keys():
-            wanted = evaluate(one.size, known)
-        else:
-            continue
-        if wanted != got:
-            names = sorted(one.names)
-            others = dict.fromkeys(where[name].told(known[name]) for name in names)
-            values = ", ".join(f"{name} = {known[name]}" for name in names)
-            raise UsageError(
-                f"{one.told(got)}, which is {one.size} ({values}: {'; '.join(others)}). The model "
-                "was exported for sizes that agree: export it again with inputs in which they do "
-                "not"
-            )
+    where: dict[str, NamedAxis] = {}  # which axis told a name
+    waiting = list(axes)
+    while waiting:
+        later = [axis for axis in waiting if not _read(axis, shapes, known, where)]
+        if len(later) == len(waiting):
+            break
+        waiting = later
+    for axis in waiting:
+        got = shapes[axis.place][axis.axis]
+        if known.setdefault(str(axis.size), got) != got:
+            raise _contradiction(axis, shapes, {str(axis.size): known[str(axis.size)]}, {})
     return known
 
 
+def _read(
+    axis: NamedAxis,
+    shapes: Mapping[str, Sequence[int]],
+    known: dict[str, int],
+    where: dict[str, NamedAxis],
+) -> bool:
+    """Check a size whose names are known, or learn its one name; False when it has several."""
+    got = shapes[axis.place][axis.axis]
+    unknown = [name for name in axis.names if name not in known]
+    if unknown:
+        value = solve(axis.size, unknown[0], got, known) if len(unknown) == 1 else None
+        if value is None:
+            return False
+        known[unknown[0]], where[unknown[0]] = value, axis
+    if evaluate(axis.size, known) != got:
+        raise _contradiction(axis, shapes, {name: known[name] for name in axis.names}, where)
+    return True
+
+
+def _contradiction(
+    axis: NamedAxis,
+    shapes: Mapping[str, Sequence[int]],
+    known: Mapping[str, int],
+    where: Mapping[str, NamedAxis],
+) -> UsageError:
+    tell = [where[name] for name in sorted(known) if where.get(name, axis) is not axis]
+    others = dict.fromkeys(one.describe(shapes[one.place][one.axis]) for one in tell)
+    values = ", ".join(f"{name} = {known[name]}" for name in sorted(known))
+    values += f": {'; '.join(others)}" if others else ""
+    return UsageError(
+        f"{axis.describe(shapes[axis.place][axis.axis])}, which is {axis.size} ({values}). The "
+        "model was exported for sizes that agree: export it again with inputs in which they do not"
+    )
+
+
 def check_conditions(signature: Signature, known: Mapping[str, int]) -> None:
-    """Refuse sizes for which the program was not captured.
+    """Refuse sizes and integers for which the program was not captured.
 
     Args:
         signature: of the exported model.
-        known: the size of each name.
+        known: what `check_sizes` gives.
 
     Raises:
-        UsageError: the program holds for other sizes only.
+        UsageError: the program holds for other sizes only, or the inputs do not tell.
     """
-    for test, sizes in signature.conditions:
-        condition = _condition(test, sizes)
-        if condition.names <= known.keys() and not condition.holds(known):
-            _complain(condition, known)
+    for condition in conditions_in(signature):
+        if unknown := condition.unknown(known):
+            raise UsageError(
+                f"the model was exported for sizes with {condition}, and its inputs do not tell "
+                f"{unknown[0]}: export the model again"
+            )
+        if not condition.holds(known):
+            raise _refusal(condition, known)
 
 
-def _complain(condition: Condition, known: Mapping[str, int]) -> None:
-    if not condition.matters:  # nearly always without consequence: a decoder's step of one token
-        _warn(str(condition))
-        return
-    values = ", ".join(f"{name} is {known[name]}" for name in sorted(condition.names))
-    raise UsageError(
+def conditions_in(signature: Signature) -> list[Condition]:
+    """The conditions of a signature, in its order.
+
+    Raises:
+        UsageError: one cannot be read.
+    """
+    return [_condition(*condition) for condition in signature.conditions]
+
+
+def _refusal(condition: Condition, known: Mapping[str, int]) -> UsageError:
+    named = {*condition.names, *condition.sizes} & known.keys()
+    values = ", ".join(f"{name} is {known[name]}" for name in sorted(named))
+    at = f" ({condition.line})" if condition.line else ""
+    return UsageError(
         f"the model was exported for sizes with {condition}, and {values}: its code does "
-        "something else there. Export it again with inputs of such sizes"
+        f"something else there{at}. Export it again with inputs of such sizes"
     )
 
 
 @cache
-def _warn(condition: str) -> None:
-    """Once for each condition."""
-    _log.warning(
-        "the program was captured for sizes with %s; torchferry.export compares the others too",
-        condition,
-    )
-
-
-@cache
-def _condition(test: str, sizes: tuple[str, ...]) -> Condition:
+def _condition(test: str, sizes: tuple[str, ...], line: str = "") -> Condition:
     try:
-        return Condition(test, sizes)
+        return Condition(test, sizes, line)
     except ValueError as error:
         raise UsageError(
             f"the model's signature cannot be read: {error}; export it again"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from torchferry.errors import UsageError
+from torchferry.errors import Mismatch, UsageError
 from torchferry.observer.naming import in_cache, unaliased
 from torchferry.observer.tree import path_of
 from torchferry.runner.dimensions import check_conditions, check_sizes, named_axes
@@ -44,8 +44,10 @@ class Feeder:
         self._places = {_named(signature, slot.path): slot.name for slot in signature.inputs}
         self._paths: dict[Any, list[Path]] = {}  # of the leaves, by structure of the arguments
         self._named = lru_cache(1024)(partial(_named, signature))
+        self._accepted: dict[str, int] | None = None  # sizes of the last call
         shapes = {name: shape for name, (_, shape) in infos.items()}
-        self._axes = lru_cache(_STRUCTURES)(partial(named_axes, shapes))
+        integers = signature.integers
+        self._axes = lru_cache(_STRUCTURES)(partial(named_axes, shapes, integers=integers))
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Find the tensors of one call.
@@ -62,11 +64,21 @@ class Feeder:
                 size, a constant that differs from the one exported, or is left out though
                 forward's default is another; or dimensions of one name differ, one is not the
                 sum or product it was exported as, or the program holds for other sizes only.
+            Mismatch: no call of the model was found right when it was verified.
         """
+        if self._signature.unproven:
+            raise Mismatch(
+                f"the exported model was not found right in any call: {self._signature.unproven}. "
+                "Look for the reason with torchferry compare; onnxruntime itself runs the file"
+            )
         feeds: dict[str, torch.Tensor] = {}
         given: set[Path] = set()
         for path, leaf in self._leaves(args, kwargs):
             known = self._named(path)
+            if leaf is None:
+                if path_text(known) in self._constants:
+                    self._check_constant(known, leaf)
+                continue
             if known in given:
                 raise UsageError(f"argument {path_text(known)} is given twice")
             given.add(known)
@@ -84,12 +96,19 @@ class Feeder:
                     got = string_type((args, kwargs), with_shape=True)
                     raise UsageError(f"no value for input {name}; got {got}")
                 feeds[name] = _empty(name, feeds, self._infos)
-        shapes = {name: tensor.shape for name, tensor in feeds.items()}
-        check_conditions(self._signature, check_sizes(shapes, self._axes(tuple(feeds))))
+        self._check_sizes(feeds)
         return feeds
 
+    def _check_sizes(self, feeds: Mapping[str, torch.Tensor]) -> None:
+        shapes: dict[str, Sequence[int]] = {name: one.shape for name, one in feeds.items()}
+        shapes |= {name: [int(feeds[name])] for name in self._signature.integers}
+        sizes = check_sizes(shapes, self._axes(tuple(feeds)))
+        if sizes != self._accepted:
+            check_conditions(self._signature, sizes)
+            self._accepted = sizes
+
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """Every leaf that is not None, as `torchferry.observer.tree.leaves_of` finds them."""
+        """Every leaf, None too, as `torchferry.observer.tree.leaves_of` finds them."""
         from torch.utils import _pytree as pytree
 
         leaves, structure = pytree.tree_flatten((args, kwargs))
@@ -100,11 +119,26 @@ class Feeder:
             keyed, structure = pytree.tree_flatten_with_path((args, kwargs))
             leaves = [leaf for _, leaf in keyed]
             paths = [path_of(key_path)[1:] for key_path, _ in keyed]
+            self._check_order([self._named(path) for path in paths])
             if len(self._paths) >= _STRUCTURES:
                 self._paths.clear()
             self._paths[structure] = paths
-        pairs = zip(paths, leaves, strict=True)
-        return (pair for pair in pairs if pair[1] is not None)
+        return zip(paths, leaves, strict=True)
+
+    @cached_property
+    def _order(self) -> dict[Path, list[str | int]]:
+        return _keys([*self._places])
+
+    def _check_order(self, paths: Sequence[Path]) -> None:
+        """Refuse mappings in another order than exported: code that walks them would differ."""
+        for parent, keys in _keys([path for path in paths if path in self._places]).items():
+            exported = [key for key in self._order.get(parent, keys) if key in keys]
+            if exported != keys:
+                raise UsageError(
+                    f"{path_text(parent)} has its entries in the order {', '.join(map(str, keys))}"
+                    f", and was exported with {', '.join(map(str, exported))}: give them in that "
+                    "order"
+                )
 
     @cached_property
     def _constants(self) -> dict[str, Constant]:
@@ -115,12 +149,11 @@ class Feeder:
         name = path_text(path)
         if name in self._constants:
             wanted = self._constants[name]
-            # Only NaN differs from itself.
-            both_nan = wanted != wanted and value != value  # noqa: PLR0124
-            if wanted != value and not both_nan:
+            if not _is_same(wanted, value):
                 raise UsageError(
                     f"argument {name} was exported as {wanted!r} and cannot be "
-                    f"{value!r}: export the model again with the other value"
+                    f"{string_type(value) if hasattr(value, 'shape') else repr(value)}: export "
+                    "the model again with the other value"
                 )
             return
         names = ", ".join(slot.name for slot in self._signature.inputs)
@@ -140,6 +173,22 @@ class Feeder:
                     f"argument {name} was exported as {value!r}, which is not "
                     f"forward's default: give {name}={value!r} in every call"
                 )
+
+
+def _keys(paths: Sequence[Path]) -> dict[Path, list[str | int]]:
+    """Keys within the arguments in their order, by the path of what holds them."""
+    keys: dict[Path, dict[str | int, None]] = {}
+    for path in paths:
+        for depth in range(1, len(path)):
+            keys.setdefault(path[:depth], {})[path[depth]] = None
+    return {parent: list(found) for parent, found in keys.items()}
+
+
+def _is_same(wanted: Constant, value: Any) -> bool:
+    """Whether a constant is the one exported; 2 is not 2.0, which makes floats of integers."""
+    if not isinstance(value, type(wanted)) or isinstance(value, bool) != isinstance(wanted, bool):
+        return False
+    return wanted == value or (wanted != wanted and value != value)  # noqa: PLR0124  # NaN
 
 
 @cache
@@ -178,6 +227,8 @@ def _checked(name: str, leaf: Any, info: InputInfo, pairs: bool = False) -> torc
         raise UsageError(
             f"input {name} is a {type(leaf).__name__}, but the model takes a tensor"
         ) from error
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        raise UsageError(f"input {name} is {string_type(tensor)}, but the model takes a dense one")
     if pairs and tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype != dtype:

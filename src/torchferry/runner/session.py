@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,12 +60,19 @@ class Session:
         session: the ``onnxruntime.InferenceSession``.
     """
 
-    def __init__(self, path: Path | str, *, providers: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        providers: Sequence[str] | None = None,
+        conditions: bool = True,
+    ) -> None:
         """Load a model that torchferry wrote.
 
         Args:
             path: the ``.onnx`` file.
             providers: onnxruntime's execution providers; the CPU's when ``None``.
+            conditions: whether calls are refused that nothing was proven of.
 
         Raises:
             UsageError: the file does not exist or was not written by torchferry, or onnxruntime
@@ -94,7 +102,10 @@ class Session:
                 f"{self.path} does not say how its inputs are nested: it was not written by "
                 "torchferry. Run it with onnxruntime itself, or export the model again"
             )
-        self.signature = Signature.from_json(metadata[SIGNATURE_KEY])
+        signature = Signature.from_json(metadata[SIGNATURE_KEY])
+        if not conditions:
+            signature = replace(signature, conditions=(), unproven="")
+        self.signature = signature
         inputs = {value.name: value.type for value in self.session.get_inputs()}
         self._outputs = [value.name for value in self.session.get_outputs()]
         known = {slot.name for slot in self.signature.inputs}

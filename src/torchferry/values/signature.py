@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchferry.errors import UsageError
@@ -23,9 +23,10 @@ from torchferry.values.flatten import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SIGNATURE_KEY", "Constant", "Signature", "Slot"]
+__all__ = ["CONDITIONS_KEY", "SIGNATURE_KEY", "Constant", "Signature", "Slot"]
 
 SIGNATURE_KEY = "pkg.torchferry.signature"  # of the model's metadata
+CONDITIONS_KEY = "pkg.torchferry.conditions"  # those of the signature, for people to read
 
 Constant = None | bool | int | float | str
 
@@ -56,10 +57,12 @@ class Signature:
             constant that is always returned there.
         numbers: names of the outputs that the model returns as Python numbers.
         required: the constants that must be given in every call, as forward's defaults differ.
-        conditions: what the program took for granted of sizes: the test and the sizes in it, as
-            ``torchferry.dims.Condition`` has them.
+        conditions: what the program took for granted of sizes and integers: the test, the sizes
+            in it, and the user's line, as ``torchferry.dims.Condition`` has them.
         complex: names of the inputs and outputs that are complex for the model, and in the graph
             real, with a last axis of two.
+        integers: what the inputs that are Python integers are called as sizes, by input.
+        unproven: why the model computes nothing that was found right; ``""`` if something was.
     """
 
     parameters: tuple[str, ...]
@@ -69,8 +72,10 @@ class Signature:
     leaves: tuple[list[str] | Constant, ...]
     numbers: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    conditions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    conditions: tuple[tuple[str, tuple[str, ...], str], ...] = ()
     complex: tuple[str, ...] = ()
+    integers: Mapping[str, str] = field(default_factory=dict)
+    unproven: str = ""
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -104,6 +109,8 @@ class Signature:
                 "required": self.required,
                 "conditions": self.conditions,
                 "complex": self.complex,
+                "integers": dict(self.integers),
+                "unproven": self.unproven,
             }
         )
 
@@ -125,11 +132,10 @@ class Signature:
                 leaves=_leaves(data["leaves"], outputs.leaf_count),
                 numbers=_strings(data["numbers"]),
                 required=_strings(data["required"]),
-                conditions=tuple(
-                    (_strings([test])[0], tuple(_strings(sizes)))
-                    for test, sizes in data.get("conditions", ())
-                ),
+                conditions=tuple(_tested(*one) for one in data.get("conditions", ())),
                 complex=_strings(data.get("complex", [])),
+                integers=_texts(data.get("integers", {})),
+                unproven=_strings([data.get("unproven", "")])[0],
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
@@ -149,6 +155,16 @@ def _strings(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{str(values)[:80]} is no list of names")
     return tuple(values)
+
+
+def _texts(values: Any) -> dict[str, str]:
+    if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+        raise TypeError(f"{str(values)[:80]} is no table of names")
+    return values
+
+
+def _tested(test: Any, sizes: Any, line: Any = "") -> tuple[str, tuple[str, ...], str]:
+    return _strings([test])[0], _strings(sizes), _strings([line])[0]
 
 
 def _slot(name: Any, path: Any) -> Slot:

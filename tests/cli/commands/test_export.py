@@ -37,21 +37,21 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
     assert given == {
         "model": "zoo:mlp", "out": Path("out"), "inputs": None, "target": "onnx", "opset": None,
         "dtype": None, "exporter": "to_onnx", "weights": "copy", "check": True,
-        "rewrite": False, "replace": False,
+        "rewrite": False, "strict": False, "replace": False,
     }  # fmt: skip
 
 
 def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
     words = (
         "export m.pt2 --output a/b --inputs f.py:sets --target onnxruntime --opset 18 "
-        "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify --rewrite --force"
+        "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify --rewrite --strict --force"
     )
     assert CliRunner().invoke(app, words.split()).exit_code == 0
     del given["progress"]
     assert given == {
         "model": "m.pt2", "out": Path("a/b"), "inputs": "f.py:sets", "target": "onnxruntime",
         "opset": 18, "dtype": "bf16", "exporter": "onnx_dynamo", "weights": "reference",
-        "check": False, "rewrite": True, "replace": True,
+        "check": False, "rewrite": True, "strict": True, "replace": True,
     }  # fmt: skip
     chosen = ("target", "dtype", "exporter", "weights")
     assert [type(given[name]) for name in chosen] == [str] * 4

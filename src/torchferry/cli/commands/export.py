@@ -71,6 +71,12 @@ def export(
             "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
         ),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Fail if the ONNX model is right only where a condition holds."
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -97,6 +103,7 @@ def export(
             weights=weights.value,
             check=verify,
             rewrite=rewrite,
+            strict=strict,
             replace=force,
             progress=begin,
         )

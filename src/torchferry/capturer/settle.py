@@ -1,0 +1,108 @@
+"""Guards that hold for all sizes but 0 and 1: whether the program is right there all the same.
+
+``torch.export`` asks of every size whether it is 0 or 1, since a 1 may be broadcast, and a decoder
+asks whether there is one token, to leave out a mask. Mostly both ways compute the same; then the
+guard only keeps users from a batch or a step of one. The model and the program are run there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+
+from torchferry.capturer.agreement import compare_calls
+from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.result import Captured
+from torchferry.dims import Condition, parse_size, solve_renaming
+from torchferry.observer import Observation
+from torchferry.observer.guards import conditions_of
+from torchferry.observer.naming import unaliased
+from torchferry.observer.observation import Call
+from torchferry.observer.tree import input_sizes, program_inputs
+from torchferry.values.buffers import buffers_kept
+from torchferry.values.clone import clone
+from torchferry.values.randomness import random_kept
+
+__all__ = ["settle_guards"]
+
+_TRIED = 4  # sets of sizes a guard
+
+
+def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured) -> Captured:
+    """Run a program where a guard excludes sizes of 0 and 1 alone, beside the model.
+
+    Guards that make no difference are taken from the program, and doubts that do are added to it,
+    so that ``program.module()`` and all that is converted from it accept what is right.
+
+    Args:
+        model: what was captured.
+        seen: its observation.
+        captured: changed in place as far as the guards of its program go.
+    """
+    program = captured.program
+    named = _names(captured, seen)
+    kept = []
+    for guard in [*program._guards_code, *captured.doubts]:
+        conditions = conditions_of(program, named, only=guard)
+        idle = bool(conditions) and not any(one.matters for one in conditions)
+        if not idle or not all(_is_needless(one, model, seen, captured) for one in conditions):
+            kept.append(guard)
+    program._guards_code[:] = kept
+    return replace(captured, doubts=())
+
+
+def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
+    """A size in torch's symbols to the same in the names of the observation."""
+    nodes = {unaliased(path): node for path, node in program_inputs(captured.program)}
+    sizes = [
+        (argument.name, parse_size(str(input_sizes(node)[axis.index])), axis.size)
+        for argument in seen.arguments
+        if (node := nodes.get(unaliased(argument.path))) is not None
+        for axis in argument.sizes
+    ]
+    renaming = solve_renaming(sizes)
+    return lambda text: str(renaming.apply(parse_size(text)))
+
+
+def _is_needless(
+    condition: Condition, model: torch.nn.Module, seen: Observation, captured: Captured
+) -> bool:
+    """Whether the program computes what the model does at sizes that break a condition."""
+    tried = itertools.islice(_breaking(condition, seen), _TRIED)
+    calls = [call for sizes in tried if (call := _call(model, seen, sizes)) is not None]
+    checks = compare_calls(captured.program, replace(seen, calls=calls), captured.joined)
+    return bool(checks) and all(check.ok for check in checks)
+
+
+def _call(model: torch.nn.Module, seen: Observation, sizes: dict[str, int]) -> Call | None:
+    """A call of a model at sizes, with what it returns; ``None`` where it takes no such sizes."""
+    try:
+        args, kwargs = seen.inputs_at(sizes)
+        given = clone((args, kwargs))
+        with (
+            torch.no_grad(), random_kept(), buffers_kept(model), warnings.catch_warnings()
+        ):  # fmt: skip
+            warnings.simplefilter("ignore")
+            outputs = model(*given[0], **accept_aliases(model, given[1]))
+    # The user's code may fail in any way at sizes that were made up.
+    except Exception:  # noqa: BLE001
+        return None
+    return Call(args, kwargs, outputs)
+
+
+def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:
+    """Sizes of 0 and 1 that break a condition, those with most others as they were first."""
+    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    names = sorted(condition.names)
+    if not set(names) <= usual.keys():
+        return
+    for count in range(1, len(names) + 1):
+        for chosen in itertools.combinations(names, count):
+            for small in itertools.product((1, 0), repeat=count):
+                sizes = {**usual, **dict(zip(chosen, small, strict=True))}
+                if not condition.holds(sizes):
+                    yield sizes

@@ -1,0 +1,119 @@
+"""Where an exported model is right: conditions that make a difference, and what is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchferry.dims import Condition
+from torchferry.exporter.verify import Check
+from torchferry.values.signature import Signature
+
+__all__ = ["Limits", "breaks", "find_limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is known of the conditions that a program was captured under.
+
+    Attributes:
+        kept: conditions of the capture that calls of the exported model must meet.
+        limits: those of them that the PyTorch model does not need: it does something else where
+            they do not hold, or nobody could try.
+        agreed: sizes at which the exported model was right, of dimensions where it is wrong at
+            others.
+        unproven: why no call of the exported model was found right; ``""`` if one was.
+    """
+
+    kept: tuple[Condition, ...] = ()
+    limits: tuple[Condition, ...] = ()
+    agreed: tuple[Condition, ...] = ()
+    unproven: str = ""
+
+    def meets(self, sizes: Mapping[str, int]) -> bool:
+        """Whether sizes meet the conditions that the program was captured under."""
+        return not any(breaks(sizes, condition) for condition in self.kept)
+
+    def on(self, name: str) -> tuple[Condition, ...]:
+        """The limits of one dimension."""
+        return tuple(limit for limit in self.limits if name in limit.names)
+
+    def applied(self, signature: Signature) -> Signature:
+        """A signature whose model refuses calls that nothing was proven of."""
+        conditions = tuple((one.test, one.sizes, one.line) for one in (*self.kept, *self.agreed))
+        return replace(signature, conditions=conditions, unproven=self.unproven)
+
+
+def breaks(sizes: Mapping[str, int], condition: Condition) -> bool:
+    """Whether sizes are known not to meet a condition."""
+    return not condition.unknown(sizes) and not condition.holds(sizes)
+
+
+def find_limits(
+    conditions: Sequence[Condition],
+    checks: Sequence[Check],
+    fixed: Mapping[str, int] | None = None,
+) -> Limits:
+    """Tell conditions that make a difference from those that make none.
+
+    A condition is dropped if the exported model agreed with PyTorch wherever it was run at sizes
+    that break it, and it was run there.
+
+    Args:
+        conditions: what the program took for granted.
+        checks: comparisons with PyTorch, at sizes that meet the conditions and at others.
+        fixed: sizes that are constants of the exported model, which refuses others anyway.
+    """
+    checks = [
+        check
+        for check in checks
+        if all(check.sizes.get(name, size) == size for name, size in (fixed or {}).items())
+    ]
+    kept, limits = [], []
+    for condition in conditions:
+        broken = [check for check in checks if breaks(check.sizes, condition)]
+        ran = [check for check in broken if check.refused is None]
+        if ran and all(check.ok for check in ran):
+            continue
+        kept.append(condition)
+        if ran or not broken:
+            limits.append(condition)
+    found = Limits(tuple(kept), tuple(limits))
+    return _with_failures(found, checks)
+
+
+def _with_failures(found: Limits, checks: Sequence[Check]) -> Limits:
+    """Refuse the sizes of a dimension at which nothing was found right, where others were."""
+    inside = [check for check in checks if check.refused is None and found.meets(check.sizes)]
+    right = [check for check in inside if check.ok]
+    if not right:
+        return replace(found, unproven=_why(inside))
+    agreed: dict[Condition, None] = {}
+    for failing in (check for check in inside if check.failed):
+        if any(breaks(failing.sizes, condition) for condition in agreed):
+            continue
+        names = [
+            name
+            for name, size in failing.sizes.items()
+            if all(check.sizes.get(name) != size for check in right)
+        ]
+        if not names:  # no dimension alone tells it from the others
+            return replace(found, unproven=_why([failing]))
+        for name in names:
+            sizes = sorted({check.sizes[name] for check in right if name in check.sizes})
+            agreed.setdefault(Condition(f"n0 in {(*sizes,)}", (name,), _why([failing])))
+    return replace(found, agreed=tuple(agreed))
+
+
+def _why(checks: Sequence[Check]) -> str:
+    """Why nothing that was compared is right, in a sentence."""
+    for check in checks:
+        if check.error is not None:
+            return f"onnxruntime failed: {check.error}"
+        for output in check.outputs:
+            if output.verdict == "differs":
+                return (
+                    f"output {output.name} differs from PyTorch's by up to "
+                    f"{output.difference.abs:.3g}"
+                )
+    return ""

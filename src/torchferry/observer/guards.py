@@ -1,0 +1,273 @@
+"""Which sizes and integers a program is right for, in the user's names.
+
+``if x.shape[0] > 5`` is decided when the program is captured: it is right only for sizes that go
+the same way. torch.export keeps these tests as text (``L['x'].size()[0] > 5``), which its own
+modules check in every call, and some of them as ranges of sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import os
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.dims import Condition, parse_size
+from torchferry.observer.tree import (
+    flat_arguments,
+    input_sizes,
+    leaves_of,
+    named_path,
+    program_inputs,
+)
+from torchferry.values.flatten import Path as ValuePath
+from torchferry.values.signature import CONDITIONS_KEY, SIGNATURE_KEY, Signature
+
+__all__ = ["conditions_of", "guard_lines", "guards_of_special_sizes", "store_signature"]
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Lt: operator.lt, ast.LtE: operator.le,
+}  # fmt: skip
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_UNLIMITED = 2**31  # a bound as large as this is none
+_SPECIAL = 2  # the least size that torch takes for neither 0 nor 1, which it checks nowhere
+
+
+def conditions_of(
+    program: ExportedProgram,
+    named: Callable[[str], str] = str,
+    lines: Mapping[str, str] | None = None,
+    doubts: Iterable[str] = (),
+    only: str | None = None,
+) -> list[Condition]:
+    """What the sizes and integers of the program's inputs must fulfil.
+
+    Where a guard cannot be read as a test of sizes, all sizes that it may speak of must be those
+    that the program was exported with.
+
+    Args:
+        program: as torch.export made it.
+        named: a size in torch's symbols to the same in the user's names.
+        lines: ``file:line: code`` by guard, as `guard_lines` gives them.
+        doubts: further guards, in the form of torch's.
+        only: the one guard to read, in place of all guards and ranges.
+    """
+    sources = {text: named(size) for text, size in _size_sources(program)}
+    lines = guard_lines(program) | dict(lines or {})
+    found: dict[Condition, None] = {}
+    for guard in (*program._guards_code, *doubts) if only is None else (only,):
+        for condition in _read(guard, sources, lines.get(guard, ""), program, named):
+            found.setdefault(condition)
+    if only is None:
+        found |= dict.fromkeys(_of_ranges(program, named, tuple(found)))
+    return [condition for condition in found if not _is_trivial(condition)]
+
+
+def store_signature(signature: Signature, metadata: MutableMapping[str, str]) -> None:
+    """Write a signature into the metadata of an ONNX model, and its conditions to be read."""
+    conditions = [Condition(*one) for one in signature.conditions]
+    lines = [f"{one}  # {one.line}" if one.line else str(one) for one in conditions]
+    metadata[SIGNATURE_KEY] = signature.to_json()
+    metadata.pop(CONDITIONS_KEY, None)
+    if lines:
+        metadata[CONDITIONS_KEY] = "\n".join(lines)
+
+
+def _read(
+    guard: str,
+    sources: Mapping[str, str],
+    line: str,
+    program: ExportedProgram,
+    named: Callable[[str], str],
+) -> Iterator[Condition]:
+    numbered = _Numbered(sources)
+    test = ast.unparse(_plain(numbered.visit(ast.parse(guard, mode="eval"))))
+    try:
+        yield Condition(test, tuple(numbered.sizes), line)
+    except ValueError:
+        for size, example in _examples(program, guard):
+            yield Condition(f"n0 == {example}", (named(size),), line)
+
+
+def _examples(program: ExportedProgram, guard: str) -> Iterator[tuple[str, int]]:
+    """Dynamic sizes of the inputs that a guard names, or of all, as they were at the capture."""
+    leaves = leaves_of(*(program.example_inputs or ((), {})))
+    inputs = list(program_inputs(program))
+    named = {path for path, _ in inputs if any(text in guard for text in _texts(program, path))}
+    for path, node in inputs:
+        for axis, size in input_sizes(node).items():
+            if (path in named or not named) and not isinstance(size, int):
+                leaf = leaves[path]
+                yield str(size), int(leaf if axis < 0 else leaf.shape[axis])
+
+
+def _of_ranges(
+    program: ExportedProgram, named: Callable[[str], str], known: tuple[Condition, ...]
+) -> Iterator[Condition]:
+    """Ranges of sizes and integers, which the code may have relied on without another guard."""
+    ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
+    for _, node in program_inputs(program):
+        for axis, size in input_sizes(node).items():
+            limits = ranges.get(str(size))
+            if limits is None:
+                continue
+            least = 0 if axis >= 0 else -_UNLIMITED
+            lower = int(limits.lower) if limits.lower.is_Integer else least
+            if lower > least and not (axis >= 0 and lower == _SPECIAL):
+                yield from _unless_known(f"n0 >= {lower}", named(str(size)), lower - 1, known)
+            if limits.upper.is_Integer and int(limits.upper) < _UNLIMITED:
+                upper = int(limits.upper)
+                yield from _unless_known(f"n0 <= {upper}", named(str(size)), upper + 1, known)
+
+
+def _unless_known(
+    test: str, size: str, beyond: int, known: tuple[Condition, ...]
+) -> Iterator[Condition]:
+    """A bound, unless a test of the same size refuses the number next to it already."""
+    alike = (one for one in known if one.sizes == (size,))
+    if all(one.holds({size: beyond}) for one in alike):
+        yield Condition(test, (size,))
+
+
+def _plain(test: ast.Expression) -> ast.Expression:
+    """``n <= 64`` for ``n == min(64, n)``, which is how a slice of a table asks for it."""
+    match test.body:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Call(args=[a, b]) as call]):
+            ends = {"min": ast.LtE(), "max": ast.GtE()}
+            texts = [ast.unparse(a), ast.unparse(b)]
+            name, size = ast.unparse(call.func), ast.unparse(left)
+            if name in ends and size in texts:
+                other = b if texts[0] == size else a
+                return ast.Expression(ast.Compare(left, [ends[name]], [other]))
+    return test
+
+
+def _is_trivial(condition: Condition) -> bool:
+    """Whether it holds for all sizes, since the user's names say that two sizes are one."""
+    match ast.parse(str(condition), mode="eval").body:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            apart = parse_size(ast.unparse(left)) - parse_size(ast.unparse(right))
+            return isinstance(apart, int) and _COMPARISONS[type(op)](apart, 0)
+    return False
+
+
+class _Numbered(ast.NodeTransformer):
+    """Puts ``n0``, ``n1`` in the place of the sizes of inputs."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self.sources = sources
+        self.sizes: list[str] = []
+
+    def visit(self, node: ast.AST) -> Any:
+        size = self.sources.get(ast.unparse(node)) if isinstance(node, ast.expr) else None
+        if size is None:
+            return super().visit(node)
+        number = parse_size(size)
+        if isinstance(number, int):
+            return ast.Constant(number)
+        if size not in self.sizes:
+            self.sizes.append(size)
+        return ast.Name(f"n{self.sizes.index(size)}")
+
+
+def _size_sources(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+    """How guards call each size and integer of an input, and the same in torch's symbols."""
+    for path, node in program_inputs(program):
+        for axis, size in input_sizes(node).items():
+            for text in _texts(program, path):
+                yield (text if axis < 0 else f"{text}.size()[{axis}]"), str(size)
+    for path, number in _fixed_integers(program):
+        for text in _texts(program, path):
+            yield text, str(number)
+
+
+def _fixed_integers(program: ExportedProgram) -> Iterator[tuple[ValuePath, int]]:
+    """Integers among the arguments that the program holds constant."""
+    dynamic = {path for path, _ in program_inputs(program)}
+    for path, leaf in flat_arguments(program):
+        if isinstance(leaf, int) and path not in dynamic:
+            yield path, int(leaf)
+
+
+def _texts(program: ExportedProgram, path: ValuePath) -> Iterator[str]:
+    """How guards call an argument: by its place, or, of a strict capture, by its number."""
+    named = named_path(program, path)
+    for place in {named, *_variadic(named)}:
+        yield "L" + "".join(f"[{key!r}]" for key in place)
+    paths = [place for place, _ in flat_arguments(program)]
+    yield f"L['flat_args'][{paths.index(path)}]"
+
+
+def _variadic(path: ValuePath) -> Iterator[ValuePath]:
+    """``xs_0`` is the first of ``*xs``."""
+    name, _, number = str(path[0]).rpartition("_")
+    if name and number.isdecimal():
+        yield (name, int(number), *path[1:])
+
+
+def guard_lines(
+    program: ExportedProgram, heard: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The user's line that decided each guard, by the guard; of a program from a file, none.
+
+    Args:
+        program: as torch.export made it, in this process.
+        heard: lines by expression of torch's symbols, if somebody listened while it traced.
+    """
+    environment = _shape_environment(program)
+    if environment is None:
+        return {}
+    # What depends on data is checked by the program itself, not by a guard on its inputs.
+    guards = [
+        guard
+        for guard in environment.guards
+        if not any(str(name).startswith(("u", "zu")) for name in guard.expr.free_symbols)
+    ]
+    if len(guards) != len(program._guards_code):
+        return {}
+    pairs = zip(program._guards_code, guards, strict=True)
+    heard = heard or {}
+    return {
+        text: heard.get(str(guard.expr)) or _line_of_torch(guard.sloc) for text, guard in pairs
+    }
+
+
+def _line_of_torch(place: Any) -> str:
+    """The place that torch noted of a guard, if it is in the user's code."""
+    frame = getattr(place, "framework_loc", None)
+    if isinstance(frame, traceback.FrameSummary) and not frame.filename.startswith(_TORCH):
+        return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
+    # Of code that Dynamo interprets: ``code  # file:line in function``.
+    code, _, where = str(getattr(place, "maybe_user_loc", None) or "").rpartition("  # ")
+    return f"{where.split(' in ')[0]}: {code}" if code else ""
+
+
+def guards_of_special_sizes(program: ExportedProgram) -> Iterator[str]:
+    """Guards against sizes of 0 and 1, which torch takes for impossible unless told otherwise.
+
+    It keeps no guard of that: code that asks for such a size is decided without one.
+    """
+    ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
+    for text, size in _size_sources(program):
+        limits = ranges.get(size)
+        if ".size()" in text and limits is not None and limits.lower == _SPECIAL:
+            yield f"{text} != 0"
+            yield f"{text} != 1"
+
+
+def _shape_environment(program: ExportedProgram) -> Any:
+    """What torch knows of the symbols of a program; ``None`` when it has none."""
+    for _, node in program_inputs(program):
+        value = node.meta["val"]
+        if isinstance(value, torch.SymInt):
+            return value.node.shape_env
+        if (mode := getattr(value, "fake_mode", None)) is not None:
+            return mode.shape_env
+    return None
