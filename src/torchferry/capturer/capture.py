@@ -259,7 +259,7 @@ class _Driver:
             rewritten=outcome.rewritten,
             joined=outcome.joined,
             lines=guard_lines(outcome.program, outcome.events.guards),
-            doubts=() if outcome.oblivious else tuple(guards_of_special_sizes(outcome.program)),
+            doubts=tuple(guards_of_special_sizes(outcome.program, oblivious=outcome.oblivious)),
         )
 
     def _captured_again(self, found: Captured) -> Captured:

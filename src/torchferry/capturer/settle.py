@@ -7,6 +7,7 @@ guard only keeps users from a batch or a step of one. The model and the program 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
@@ -45,11 +46,13 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     """
     program = captured.program
     named = _names(captured, seen)
+    is_needless = functools.cache(
+        lambda condition: not condition.matters and _is_needless(condition, model, seen, captured)
+    )
     kept = []
     for guard in [*program._guards_code, *captured.doubts]:
         conditions = conditions_of(program, named, only=guard)
-        idle = bool(conditions) and not any(one.matters for one in conditions)
-        if not idle or not all(_is_needless(one, model, seen, captured) for one in conditions):
+        if not conditions or not all(map(is_needless, conditions)):
             kept.append(guard)
     program._guards_code[:] = kept
     return replace(captured, doubts=())

@@ -1,7 +1,16 @@
 """Symbolic sizes: integer polynomials over names, equal when they mean the same. Pure Python."""
 
 from torchferry.dims.condition import Condition
-from torchferry.dims.dim import Dim, Size, evaluate, maximum, minimum, names_in, substitute
+from torchferry.dims.dim import (
+    Dim,
+    Size,
+    evaluate,
+    is_positive,
+    maximum,
+    minimum,
+    names_in,
+    substitute,
+)
 from torchferry.dims.parse import parse_size
 from torchferry.dims.rename import Renaming, solve, solve_renaming
 
@@ -11,6 +20,7 @@ __all__ = [
     "Renaming",
     "Size",
     "evaluate",
+    "is_positive",
     "maximum",
     "minimum",
     "names_in",

@@ -30,6 +30,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": round, "bool": bool,
 }  # fmt: skip
 _SMALL = (3, 2, 4, 5, 6, 7, 8, 9, 12, 16)
+_LEAST = (1, 0)
 _LARGEST = 2**31  # exponents and sizes beyond are no sizes; a file may say anything
 
 
@@ -114,9 +115,14 @@ class Condition:
         near = {c + step for c in constants for step in (-1, 0, 1) if 1 < c < _LARGEST}
         names = sorted(self.names)
         few = _SMALL if len(names) < 3 else _SMALL[:4]
-        values = [*few, *sorted(near - set(few))]
+        values = [*few, *sorted(near - set(few)), *_LEAST]
         for chosen in itertools.product(values, repeat=len(names)):
             yield dict(zip(names, chosen, strict=True))
+
+    @property
+    def of_empty(self) -> bool:
+        """Whether it says no more than that one size is not 0."""
+        return self.test == "n0 != 0"
 
     @cached_property
     def matters(self) -> bool:

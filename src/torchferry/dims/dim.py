@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import total_ordering
 
-__all__ = ["Dim", "Size", "evaluate", "maximum", "minimum", "names_in", "substitute"]
+__all__ = [
+    "Dim",
+    "Size",
+    "evaluate",
+    "is_positive",
+    "maximum",
+    "minimum",
+    "names_in",
+    "substitute",
+]
 
 
 @total_ordering
@@ -157,6 +166,17 @@ def names_in(size: Size) -> frozenset[str]:
     ['past', 'seq']
     """
     return frozenset(_names(size))
+
+
+def is_positive(size: Size) -> bool:
+    """Whether a size is more than 0 for all sizes of its names, 0 among them.
+
+    >>> is_positive(Dim.of("n") + 1), is_positive(2 * Dim.of("n")), is_positive(Dim.of("n") - 3)
+    (True, False, False)
+    """
+    terms = _terms(size)
+    plain = all(not atom.op for monomial in terms for atom in monomial)
+    return plain and terms.get((), 0) > 0 and min(terms.values()) > 0
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:

@@ -19,6 +19,7 @@ from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Call, Observation, use_dyn_not_str
+from torchferry.observer.guards import guards_of_special_sizes
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
 from torchferry.values.flatten import Path as ValuePath
@@ -114,7 +115,8 @@ def _exported(
         },
         positional=tuple(inspect.signature(model.forward).parameters),
     )
-    return settle_guards(model, seen, Captured(program, shapes, ()))
+    doubts = tuple(guards_of_special_sizes(program, oblivious=True))
+    return settle_guards(model, seen, Captured(program, shapes, (), doubts=doubts))
 
 
 def _names(shapes: Any, path: ValuePath) -> Iterator[tuple[ValuePath, int, Size]]:

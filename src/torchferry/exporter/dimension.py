@@ -78,7 +78,7 @@ def _check(
     ran = [check for check in checks if check.refused is None and name in check.sizes]
     agreed = tuple(sorted({check.sizes[name] for check in ran if check.ok}))
     failed = tuple(sorted({c.sizes[name] for c in ran if _is_culprit(name, c, ran)} - {*agreed}))
-    refused = {c.sizes[name] for c in checks if c.refused is not None} - {*agreed, *failed}
+    refused = {c.sizes[name] for c in checks if c.refused is not None} - {*agreed, *failed, 0}
     note = f"PyTorch refuses {', '.join(map(str, sorted(refused)))}" if refused else ""
     status: Status = "verified where" if where else "verified"
     if fixed is not None:

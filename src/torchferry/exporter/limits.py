@@ -19,7 +19,7 @@ class Limits:
     Attributes:
         kept: conditions of the capture that calls of the exported model must meet.
         limits: those of them that the PyTorch model does not need: it does something else where
-            they do not hold, or nobody could try.
+            they do not hold, or nobody could try. That nothing is empty is no limit.
         agreed: sizes at which the exported model was right, of dimensions where it is wrong at
             others.
         unproven: why no call of the exported model was found right; ``""`` if one was.
@@ -76,7 +76,7 @@ def find_limits(
         if ran and all(check.ok for check in ran):
             continue
         kept.append(condition)
-        if ran or not broken:
+        if (ran or not broken) and not condition.of_empty:
             limits.append(condition)
     found = Limits(tuple(kept), tuple(limits))
     return _with_failures(found, checks)

@@ -106,9 +106,12 @@ def sizes_table(found: Findings) -> Table:
     names = found.seen.dynamic_names
     rows = []
     for check in found.checks:
+        broken = [one for one in found.limits.kept if breaks(check.sizes, one)]
+        if check.refused is not None and any(one.of_empty for one in broken):
+            continue  # that a model takes nothing empty is nothing to read
         sizes = [check.sizes.get(name, "") for name in names]
         origin = "made" if check.made else "recorded"
-        if broken := [one for one in found.limits.kept if breaks(check.sizes, one)]:
+        if broken:
             origin += f", not {shortened(str(broken[0]))}"
         if check.outputs:
             worst = max(check.outputs, key=_badness)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.dims import Condition, parse_size
+from torchferry.dims import Condition, is_positive, parse_size
 from torchferry.observer.tree import (
     flat_arguments,
     input_sizes,
@@ -56,17 +56,22 @@ def conditions_of(
         program: as torch.export made it.
         named: a size in torch's symbols to the same in the user's names.
         lines: ``file:line: code`` by guard, as `guard_lines` gives them.
-        doubts: further guards, in the form of torch's.
+        doubts: what `guards_of_special_sizes` gives, as far as nobody has tried it.
         only: the one guard to read, in place of all guards and ranges.
     """
     sources = {text: named(size) for text, size in _size_sources(program)}
     lines = guard_lines(program) | dict(lines or {})
     found: dict[Condition, None] = {}
-    for guard in (*program._guards_code, *doubts) if only is None else (only,):
+    for guard in program._guards_code if only is None else (only,):
         for condition in _read(guard, sources, lines.get(guard, ""), program, named):
             found.setdefault(condition)
     if only is None:
-        found |= dict.fromkeys(_of_ranges(program, named, tuple(found)))
+        known = tuple(found)
+        found |= dict.fromkeys(_of_ranges(program, named, known))
+        for guard in doubts:
+            for one in _read(guard, sources, "", program, named):
+                beyond = int(one.test.rpartition(" ")[2])
+                found |= dict.fromkeys(_unless_known(one.test, one.sizes[0], beyond, known))
     return [condition for condition in found if not _is_trivial(condition)]
 
 
@@ -154,7 +159,9 @@ def _is_trivial(condition: Condition) -> bool:
     match ast.parse(str(condition), mode="eval").body:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
             apart = parse_size(ast.unparse(left)) - parse_size(ast.unparse(right))
-            return isinstance(apart, int) and _COMPARISONS[type(op)](apart, 0)
+            if isinstance(apart, int):
+                return _COMPARISONS[type(op)](apart, 0)
+            return isinstance(op, ast.NotEq) and is_positive(apart)
     return False
 
 
@@ -249,17 +256,22 @@ def _line_of_torch(place: Any) -> str:
     return f"{where.split(' in ')[0]}: {code}" if code else ""
 
 
-def guards_of_special_sizes(program: ExportedProgram) -> Iterator[str]:
-    """Guards against sizes of 0 and 1, which torch takes for impossible unless told otherwise.
+def guards_of_special_sizes(program: ExportedProgram, *, oblivious: bool) -> Iterator[str]:
+    """Guards against sizes of 0 and 1, which torch takes for impossible and keeps no guard of.
 
-    It keeps no guard of that: code that asks for such a size is decided without one.
+    Its symbols of sizes are positive numbers, so that ``if x.shape[0]:`` is true for all of them.
+
+    Args:
+        program: as torch.export made it.
+        oblivious: whether it was made where a size of 1 is like any other.
     """
     ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
     for text, size in _size_sources(program):
         limits = ranges.get(size)
-        if ".size()" in text and limits is not None and limits.lower == _SPECIAL:
+        if ".size()" in text and limits is not None:
             yield f"{text} != 0"
-            yield f"{text} != 1"
+            if limits.lower == _SPECIAL and not oblivious:
+                yield f"{text} != 1"
 
 
 def _shape_environment(program: ExportedProgram) -> Any:

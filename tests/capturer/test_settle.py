@@ -1,0 +1,88 @@
+"""Guards against sizes of 0 and 1 go where the program is right there, and stay where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from torchferry.capturer import capture
+from torchferry.observer import Observation
+
+
+class Model(torch.nn.Module):
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.body(x, y)
+
+
+def guards(body: Any, *, settle: bool = True) -> tuple[list[str], tuple[str, ...]]:
+    model = Model(body).eval()
+    sets = [((torch.randn(n, 3), torch.randn(n + m)), {}) for n, m in ((2, 3), (5, 4), (3, 9))]
+    captured = capture(model, Observation.from_inputs(model, sets), settle=settle)
+    return captured.program._guards_code, captured.doubts
+
+
+NEEDLESS = {
+    "the same either way": lambda x, y: x * 2 if x.shape[0] > 1 else x + x,
+    "of a sum": lambda x, y: x + y.sum() if x.shape[0] + y.shape[0] != 1 else x + y.sum(),
+}
+SILENT = {  # torch keeps no guard of these: its symbols are positive
+    "not 0": lambda x, y: x + y.sum() if y.shape[0] != 0 else x - 1,
+    "truth": lambda x, y: x + y.sum() if y.shape[0] else x - 1,
+    "elements": lambda x, y: x + y.sum() if y.numel() > 0 else x - 1,
+    "product": lambda x, y: x + y.sum() if x.shape[0] * y.shape[0] else x - 1,
+}
+NEEDED = {
+    "another value at 1": lambda x, y: x * 2 if x.shape[0] > 1 else x + 1,
+    "another shape at 1": lambda x, y: x[:, 0] if x.shape[0] != 1 else x,
+    "a larger number": lambda x, y: x * 2 if x.shape[0] != 7 else x + x,
+}
+
+
+@pytest.mark.parametrize("name", NEEDLESS)
+def test_a_needless_guard_goes(name: str) -> None:
+    assert guards(NEEDLESS[name], settle=False)[0]
+    assert guards(NEEDLESS[name]) == ([], ())
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_guard_that_makes_a_difference_stays(name: str) -> None:
+    before, _ = guards(NEEDED[name], settle=False)
+    assert before
+    assert guards(NEEDED[name])[0] == before
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_size_of_0_that_torch_takes_for_impossible_is_tried(name: str) -> None:
+    kept, _ = guards(SILENT[name])
+    assert "L['y'].size()[0] != 0" in kept
+
+
+def integer(x: torch.Tensor, y: torch.Tensor) -> int:
+    return int(y.max() * 0)  # only the strict strategy takes this, for which 0 and 1 are special
+
+
+def same(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    integer(x, y)
+    return x * 2
+
+
+def other(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    integer(x, y)
+    return x * 2 if x.shape[0] != 1 else x - 1
+
+
+def test_sizes_that_a_strict_capture_takes_for_impossible_are_tried() -> None:
+    _, doubts = guards(same, settle=False)
+    assert {doubt.partition(" ")[2] for doubt in doubts} == {"!= 0", "!= 1"}
+    kept, left = guards(same)
+    assert left == ()
+    assert not any("flat_args'][0].size()[0]" in guard for guard in kept)
+    kept, _ = guards(other)
+    assert "L['flat_args'][0].size()[0] != 1" in kept
+    assert "L['flat_args'][0].size()[0] != 0" not in kept

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from torchferry.dims import Condition
+from torchferry.exporter.limits import Limits, breaks, find_limits
+from torchferry.exporter.verify import Check, Compared, Verdict
+from torchferry.values import Discrepancy
+from torchferry.values.flatten import flatten
+from torchferry.values.signature import Signature
+
+EVEN = Condition("n0 % 2 == 0", ("width",), "m.py:3: if width % 2:")
+SMALL = Condition("n0 <= 7", ("batch",))
+
+
+def at(verdict: Verdict | None, batch: int, width: int, **more: str) -> Check:
+    outputs = () if verdict is None else (Compared("y", Discrepancy(abs=2.0), verdict),)
+    return Check({"batch": batch, "width": width}, made=True, outputs=outputs, **more)
+
+
+RIGHT = (at("ok", 2, 4), at("ok", 3, 8))
+
+
+def test_a_condition_that_makes_no_difference_is_dropped() -> None:
+    found = find_limits([EVEN, SMALL], [*RIGHT, at("ok", 2, 5), at("ok", 9, 4)])
+    assert found == Limits()
+
+
+def test_one_that_makes_a_difference_is_a_limit() -> None:
+    found = find_limits([EVEN, SMALL], [*RIGHT, at("differs", 2, 5), at("ok", 9, 4)])
+    assert found == Limits((EVEN,), (EVEN,))
+    assert found.on("width") == (EVEN,)
+    assert found.on("batch") == ()
+
+
+def test_one_agreement_among_differences_does_not_drop_it() -> None:
+    found = find_limits([EVEN], [*RIGHT, at("ok", 2, 5), at("differs", 2, 7)])
+    assert found.limits == (EVEN,)
+
+
+def test_an_error_of_onnxruntime_is_a_difference() -> None:
+    assert find_limits([EVEN], [*RIGHT, at(None, 2, 5, error="no")]).limits == (EVEN,)
+
+
+def test_what_pytorch_itself_refuses_is_kept_and_is_no_limit() -> None:
+    found = find_limits([SMALL], [*RIGHT, at(None, 9, 4, refused="IndexError: no")])
+    assert (found.kept, found.limits) == ((SMALL,), ())
+
+
+def test_what_nobody_tried_is_a_limit() -> None:
+    assert find_limits([SMALL], RIGHT).limits == (SMALL,)
+
+
+def test_a_failure_inside_leaves_the_sizes_that_agreed() -> None:
+    found = find_limits([], [*RIGHT, at("differs", 1, 4), at("differs", 1, 8)])
+    (condition,) = found.agreed
+    assert (condition.test, condition.sizes) == ("n0 in (2, 3)", ("batch",))
+    assert condition.line == "output y differs from PyTorch's by up to 2"
+    signature = found.applied(Signature((), (), {}, flatten(())[1], ()))
+    assert signature.conditions == (("n0 in (2, 3)", ("batch",), condition.line),)
+
+
+def test_a_failure_that_no_size_explains_leaves_nothing() -> None:
+    found = find_limits([], [*RIGHT, at("differs", 2, 8)])
+    assert found.unproven == "output y differs from PyTorch's by up to 2"
+
+
+def test_where_nothing_agrees_nothing_is_proven() -> None:
+    assert find_limits([], [at(None, 2, 4, error="no kernel")]).unproven == (
+        "onnxruntime failed: no kernel"
+    )
+    assert find_limits([], [at("random", 2, 4)]).unproven == ""  # there is nothing to be right
+
+
+def test_sizes_that_the_model_holds_constant_say_nothing() -> None:
+    other = at(None, 5, 8, error="input x has shape 5x8, but the model takes 2x8")
+    assert find_limits([], [RIGHT[0], other], {"batch": 2}) == Limits()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "broken"), [({"width": 5}, True), ({"width": 4}, False), ({}, False)]
+)
+def test_only_known_sizes_break_a_condition(sizes: dict[str, int], broken: bool) -> None:
+    assert breaks(sizes, EVEN) is broken
