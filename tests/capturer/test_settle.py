@@ -1,4 +1,4 @@
-"""Guards against sizes of 0 and 1 go where the program is right there, and stay where it is not."""
+"""Guards against sizes of 0 and 1 go if the program is right there, and stay if it is not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def guards(body: Any, *, settle: bool = True) -> tuple[list[str], tuple[str, ...
 
 NEEDLESS = {
     "the same either way": lambda x, y: x * 2 if x.shape[0] > 1 else x + x,
-    "of a sum": lambda x, y: x + y.sum() if x.shape[0] + y.shape[0] != 1 else x + y.sum(),
+    "of a sum": lambda x, y: x + y.sum() if x.shape[0] + y.shape[0] != 1 else y.sum() + x,
 }
 SILENT = {  # torch keeps no guard of these: its symbols are positive
     "not 0": lambda x, y: x + y.sum() if y.shape[0] != 0 else x - 1,

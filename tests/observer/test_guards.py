@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import torchferry
-from torchferry.observer.guards import conditions_of
 from torchferry.errors import UsageError
+from torchferry.observer.guards import conditions_of
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 

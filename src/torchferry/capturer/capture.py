@@ -121,8 +121,7 @@ def capture(
         custom_patches: further ones, as `torch_export_patches` takes them.
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
-        settle: run model and program where a guard excludes sizes of 0 and 1 alone, and leave
-            out the guard when they agree. Otherwise all guards stay.
+        settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
 
     Raises:
         CaptureError: every strategy failed, and ``attempts`` says why; or a dimension that the

@@ -57,12 +57,10 @@ def convert(
     ``present.0.key``), dynamic dimensions the names in ``dims`` or, without it, conventional ones.
     Weights are views of the program's tensors, never copies. Each node's metadata says which FX
     node, module and source line it came from, and the model's metadata how to rebuild the nested
-    outputs and which tests on sizes and integers the program has taken for granted: a call
-    checks them.
+    outputs, and which tests on sizes and integers the program relies on: a call checks them.
 
     Args:
-        program: what ``torch.export.export`` or `capture` gave. Of a capture the user's lines
-            are known, and sizes that it says are in doubt are refused.
+        program: what ``torch.export.export`` or `capture` gave.
         opset: ONNX operator set, 18 or newer; 20 when ``None``.
         dims: the size of input axes by ``(path, axis)``.
         defaults: forward's defaults. An argument that became a constant and is not the default

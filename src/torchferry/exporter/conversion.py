@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ def to_onnx(
     """Convert a module, or a program that was exported before, to ONNX.
 
     Nothing is optimized or compared: `export` does both. Calls are refused at sizes for which
-    the code goes another way than it went here. Only where that is so for sizes of 0 and 1 alone
-    is a module run at such a size beside what was captured of it: mostly they agree.
+    the code goes another way, but for 0 and 1 only if it then computes something else.
 
     Args:
         model: a module, an ``ExportedProgram``, what `capture` gave, or a ``.pt2`` file.
@@ -80,13 +80,9 @@ def to_onnx(
             "for modules"
         )
     else:
-        program = _program(model)
+        program = load_program(Path(model)) if isinstance(model, (str, Path)) else model
     converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
     return OnnxProgram(converted, program.program if isinstance(program, Captured) else program)
-
-
-def _program(model: ExportedProgram | Captured | Path | str) -> ExportedProgram | Captured:
-    return load_program(Path(model)) if isinstance(model, (str, Path)) else model
 
 
 def _exported(
@@ -104,10 +100,16 @@ def _exported(
             "line is at fault",
             (("non-strict", reason),),
         ) from error
+    return _settled(model, Captured(program, shapes, ()), Call(args, kwargs))
+
+
+def _settled(model: torch.nn.Module, captured: Captured, call: Call) -> Captured:
+    """The same where sizes of 0 and 1 were tried, under torch's names of the dimensions."""
+    program = captured.program
     seen = Observation(
         AS_GIVEN,
         type(model).__name__,
-        [Call(args, kwargs)],
+        [call],
         named={
             (input_name(named_path(program, path)), axis): parse_size(str(size))
             for path, node in program_inputs(program)
@@ -116,7 +118,7 @@ def _exported(
         positional=tuple(inspect.signature(model.forward).parameters),
     )
     doubts = tuple(guards_of_special_sizes(program, oblivious=True))
-    return settle_guards(model, seen, Captured(program, shapes, (), doubts=doubts))
+    return settle_guards(model, seen, replace(captured, doubts=doubts))
 
 
 def _names(shapes: Any, path: ValuePath) -> Iterator[tuple[ValuePath, int, Size]]:

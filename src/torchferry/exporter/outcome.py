@@ -173,6 +173,23 @@ def _difference(output: Compared) -> str:
     return f"max abs {difference.abs:.3g}, max rel {difference.rel:.3g}{nans}"
 
 
+def _check_data(check: Check, found: Findings) -> dict[str, Any]:
+    return {
+        "sizes": check.sizes,
+        "inputs": "made" if check.made else "recorded",
+        "outside": [str(c) for c in found.limits.kept if breaks(check.sizes, c)],
+        "refused": check.refused,
+        "error": check.error,
+        "blame": check.blame,
+        "outputs": [
+            {"name": o.name, "verdict": o.verdict, "abs": o.difference.abs,
+             "rel": o.difference.rel, "rounding": o.rounding, "nan": o.difference.dnan,
+             "reason": o.difference.reason}
+            for o in check.outputs
+        ],
+    }  # fmt: skip
+
+
 def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
     """The same facts for programs."""
     return {
@@ -186,23 +203,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
             {"condition": str(one), "line": one.line, "limit": one in found.limits.limits}
             for one in found.limits.kept
         ],
-        "checks": [
-            {
-                "sizes": check.sizes,
-                "inputs": "made" if check.made else "recorded",
-                "outside": [str(c) for c in found.limits.kept if breaks(check.sizes, c)],
-                "refused": check.refused,
-                "error": check.error,
-                "blame": check.blame,
-                "outputs": [
-                    {"name": o.name, "verdict": o.verdict, "abs": o.difference.abs,
-                     "rel": o.difference.rel, "rounding": o.rounding, "nan": o.difference.dnan,
-                     "reason": o.difference.reason}
-                    for o in check.outputs
-                ],
-            }
-            for check in found.checks
-        ],
+        "checks": [_check_data(check, found) for check in found.checks],
         "inputs": [
             {"name": a.name, "dtype": str(a.dtype).removeprefix("torch."),
              "shape": [str(axis.size) for axis in a.axes],

@@ -14,7 +14,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from torchferry.errors import UsageError
 
-__all__ = ["Outline", "PathLike", "outline", "read_proto"]
+__all__ = ["CONDITIONS_KEY", "Outline", "PathLike", "outline", "read_proto"]
+
+CONDITIONS_KEY = "pkg.torchferry.conditions"  # of the metadata: those of calls, one a line
 
 PathLike = str | Path
 
@@ -40,6 +42,8 @@ class Outline:
         initializer_bytes: of their elements.
         external: names of the files beside it that hold some of them.
         metadata: names of its own properties.
+        conditions: what sizes of its inputs must fulfil, each with the line that decided it; of
+            a model that torchferry exported.
     """
 
     path: Path
@@ -54,6 +58,7 @@ class Outline:
     initializer_bytes: int
     external: tuple[str, ...]
     metadata: tuple[str, ...]
+    conditions: tuple[str, ...] = ()
 
 
 def read_proto(path: PathLike) -> onnx.ModelProto:
@@ -110,6 +115,12 @@ def outline(path: PathLike) -> Outline:
         sum(map(_nbytes, tensors)),
         tuple(sorted(external)),
         tuple(entry.key for entry in model.metadata_props),
+        tuple(
+            line
+            for entry in model.metadata_props
+            if entry.key == CONDITIONS_KEY
+            for line in entry.value.splitlines()
+        ),
     )
 
 

@@ -19,6 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.dims import Condition, is_positive, parse_size
+from torchferry.graph.outline import CONDITIONS_KEY
 from torchferry.observer.tree import (
     flat_arguments,
     input_sizes,
@@ -27,7 +28,7 @@ from torchferry.observer.tree import (
     program_inputs,
 )
 from torchferry.values.flatten import Path as ValuePath
-from torchferry.values.signature import CONDITIONS_KEY, SIGNATURE_KEY, Signature
+from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 __all__ = ["conditions_of", "guard_lines", "guards_of_special_sizes", "store_signature"]
 

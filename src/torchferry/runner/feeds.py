@@ -188,7 +188,8 @@ def _is_same(wanted: Constant, value: Any) -> bool:
     """Whether a constant is the one exported; 2 is not 2.0, which makes floats of integers."""
     if not isinstance(value, type(wanted)) or isinstance(value, bool) != isinstance(wanted, bool):
         return False
-    return wanted == value or (wanted != wanted and value != value)  # noqa: PLR0124  # NaN
+    # Only NaN differs from itself.
+    return wanted == value or (wanted != wanted and value != value)  # noqa: PLR0124
 
 
 @cache

@@ -80,22 +80,7 @@ class Session:
             RunError: onnxruntime cannot load it; names the node it blames.
         """
         self.path = Path(path)
-        if not self.path.is_file():
-            raise UsageError(f"no model at {self.path}")
-        unknown = {*(providers or ())} - {*onnxruntime.get_available_providers()}
-        if unknown:
-            raise UsageError(
-                f"onnxruntime has no {unknown.pop()} here: choose from "
-                f"{', '.join(onnxruntime.get_available_providers())}"
-            )
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # errors come back as exceptions
-        try:
-            self.session = onnxruntime.InferenceSession(
-                str(self.path), options, providers=list(providers or ["CPUExecutionProvider"])
-            )
-        except _ort_errors() as error:
-            raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
+        self.session = _loaded(self.path, providers)
         metadata = self.session.get_modelmeta().custom_metadata_map
         if SIGNATURE_KEY not in metadata:
             raise UsageError(
@@ -160,6 +145,25 @@ class Session:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
             raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
         return {name: _to_torch(r) for name, r in zip(self._outputs, results, strict=True)}
+
+
+def _loaded(path: Path, providers: Sequence[str] | None) -> onnxruntime.InferenceSession:
+    if not path.is_file():
+        raise UsageError(f"no model at {path}")
+    unknown = {*(providers or ())} - {*onnxruntime.get_available_providers()}
+    if unknown:
+        raise UsageError(
+            f"onnxruntime has no {unknown.pop()} here: choose from "
+            f"{', '.join(onnxruntime.get_available_providers())}"
+        )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors come back as exceptions
+    try:
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=list(providers or ["CPUExecutionProvider"])
+        )
+    except _ort_errors() as error:
+        raise _run_error(f"onnxruntime cannot load {path}", error) from error
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -23,10 +23,9 @@ from torchferry.values.flatten import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONDITIONS_KEY", "SIGNATURE_KEY", "Constant", "Signature", "Slot"]
+__all__ = ["SIGNATURE_KEY", "Constant", "Signature", "Slot"]
 
 SIGNATURE_KEY = "pkg.torchferry.signature"  # of the model's metadata
-CONDITIONS_KEY = "pkg.torchferry.conditions"  # those of the signature, for people to read
 
 Constant = None | bool | int | float | str
 

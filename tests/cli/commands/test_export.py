@@ -44,7 +44,8 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
 def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
     words = (
         "export m.pt2 --output a/b --inputs f.py:sets --target onnxruntime --opset 18 "
-        "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify --rewrite --strict --force"
+        "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify --rewrite --strict "
+        "--force"
     )
     assert CliRunner().invoke(app, words.split()).exit_code == 0
     del given["progress"]

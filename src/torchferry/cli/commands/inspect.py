@@ -143,6 +143,12 @@ def _model_report(found: Outline, picture: Path | None) -> Report:
     values = [("input", *value) for value in found.inputs]
     values += [("output", *value) for value in found.outputs]
     histogram = Bars("", "", tuple((name, count) for name, count in found.operators))
+    conditions = Table(
+        ("condition", "decided by"),
+        tuple(line.partition("  # ")[::2] for line in found.conditions),
+        note="Sizes for which the model was proven; calls with others are refused.",
+    )
+    where = (Section("Right where", (conditions,)),) if found.conditions else ()
     return Report(
         title=f"inspect {found.path}",
         ok=True,
@@ -150,6 +156,7 @@ def _model_report(found: Outline, picture: Path | None) -> Report:
         sections=(
             Section("Model", (facts,)),
             Section("Inputs and outputs", (Table(("kind", "name", "type"), tuple(values)),)),
+            *where,
             Section("Operators", (histogram,)),
         ),
         next_steps=(
