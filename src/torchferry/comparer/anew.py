@@ -93,7 +93,9 @@ def _of_module(setting: Setting) -> _Exported | None:
     """What it makes of the module, with the sizes that are dynamic in the file."""
     if setting.module is None:
         return None
-    return _exported(setting, capture(setting.module, _seen(setting, setting.module)).program)
+    return _exported(
+        setting, capture(setting.module, _seen(setting, setting.module), settle=False).program
+    )
 
 
 def _traced(setting: Setting) -> _Exported | None:

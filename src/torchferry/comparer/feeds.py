@@ -62,7 +62,7 @@ def _without_idle(signature: Signature) -> Signature:
     They are no warning here, where the values themselves are compared, but a note.
     """
     kept = tuple(one for one in signature.conditions if Condition(*one).matters)
-    return replace(signature, conditions=kept)
+    return replace(signature, conditions=kept, unproven="")
 
 
 def unmet_by_program(

@@ -218,7 +218,7 @@ def _captured(module: torch.nn.Module, seen: Observation, call: Call) -> Exporte
         CaptureError: it cannot be captured.
     """
     try:
-        return capture(module, seen).program
+        return capture(module, seen, settle=False).program
     except CaptureError:
         called(module, *call)
         raise

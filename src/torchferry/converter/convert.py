@@ -15,7 +15,7 @@ from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
-from torchferry.observer.guards import conditions_of
+from torchferry.observer.guards import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
@@ -125,7 +125,8 @@ def convert_with_torch(
     mutation.refuse_mutations(program)
     names = dimension.DimensionNames(program, dims or {})
     dimension.rename_dimensions(translated, names)
-    conditions = conditions_of(program, names)
+    doubts = guards_of_special_sizes(program, oblivious=False)
+    conditions = conditions_of(program, names, doubts=doubts)
     return _finished(translated, program, names, defaults, conditions), program
 
 

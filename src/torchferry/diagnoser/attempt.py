@@ -43,7 +43,7 @@ _FATAL = 4  # a level of onnxruntime's log
 def _fx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """``torch.export.export``: every strategy of `capture`, or just the options given."""
     if not options:
-        return _of_captured(model, seen, capture(model, seen))
+        return _of_captured(model, seen, capture(model, seen, settle=False))
     with _ready(model, seen) as (args, kwargs, shapes):
         program = torch.export.export(model, args, kwargs, **{"dynamic_shapes": shapes, **options})
     name_lifted(program)
@@ -120,7 +120,7 @@ def _once(model: torch.nn.Module, seen: Observation) -> tuple[torch.export.Expor
 
 def _to_onnx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """Our capture and conversion."""
-    return _converted(model, seen, capture(model, seen), options)
+    return _converted(model, seen, capture(model, seen, settle=False), options)
 
 
 def _converted(
@@ -132,7 +132,8 @@ def _converted(
     def session() -> Session:
         # onnxruntime keeps what it needs of the files open.
         with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
-            return Session(save_to_run(made, folder))
+            # What a guard excludes is compared like the rest: the numbers tell.
+            return Session(save_to_run(made, folder), conditions=False)
 
     def run(call: Call) -> Any:
         args, kwargs = arguments_of(model, seen, call)
