@@ -2,12 +2,14 @@
 
 from torchferry.dims.condition import Condition
 from torchferry.dims.dim import Dim, Size, evaluate, maximum, minimum, names_in, substitute
+from torchferry.dims.legal import Legal
 from torchferry.dims.parse import parse_size
 from torchferry.dims.rename import Renaming, solve_renaming
 
 __all__ = [
     "Condition",
     "Dim",
+    "Legal",
     "Renaming",
     "Size",
     "evaluate",
