@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchferry.dims import Condition
-from torchferry.exporter.sizes import Sizes, other_sizes
+from torchferry.exporter.sizes import Group, Sizes, other_sizes
 from torchferry.observer import Call, Observation
 from torchferry.values import make_dynamic_cache
 
@@ -22,8 +22,8 @@ def observation(*shapes: tuple[int, ...]) -> Observation:
     return Observation(inspect.signature(decode), "Model", calls)
 
 
-def flat(groups: list[list[Sizes]]) -> list[Sizes]:
-    return [sizes for group in groups for sizes in group]
+def flat(groups: list[Group]) -> list[Sizes]:
+    return [sizes for group in groups for sizes in group.alternatives]
 
 
 def test_nothing_varies_nothing_to_try() -> None:
@@ -32,7 +32,7 @@ def test_nothing_varies_nothing_to_try() -> None:
 
 def test_one_dimension() -> None:
     groups = other_sizes(observation((3, 4), (5, 4)))
-    assert [group[0] for group in groups] == [{"batch_size": 6}, {"batch_size": 1}]
+    assert [group.alternatives[0] for group in groups] == [{"batch_size": 6}, {"batch_size": 1}]
 
 
 def test_batch_1_is_not_tried_again_when_it_was_recorded() -> None:
@@ -51,12 +51,12 @@ def test_each_dimension_gets_1_and_a_size_that_was_not_seen(shapes: list[tuple[i
     assert len({tuple(sizes.items()) for sizes in tried}) == len(tried)
     for name in seen.dynamic_names:
         assert any(sizes[name] == 1 for sizes in recorded + tried)
-        assert max(s[name] for s in groups[0]) > max(s[name] for s in recorded)
+        assert max(s[name] for s in groups[0].alternatives) > max(s[name] for s in recorded)
     assert all(set(sizes) == set(seen.dynamic_names) for sizes in tried)
 
 
 def test_alternatives_to_sizes_that_do_not_divide() -> None:
-    first = other_sizes(observation((3, 4), (5, 8)))[0]
+    first = other_sizes(observation((3, 4), (5, 8)))[0].alternatives
     assert first == [
         {"batch_size": 6, "x_dim_1": 10},
         {"batch_size": 10, "x_dim_1": 24},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +13,10 @@ from torchferry.exporter.export import Exporter, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
-from torchferry.exporter.watch import run_sets, run_source
+from torchferry.exporter.watch import run_sets
 from torchferry.graph.reference import Region, check_linkable
 from torchferry.observer import Observation, observe
+from torchferry.observer.given import Stated
 from torchferry.optimizer import Target
 from torchferry.report import html
 from torchferry.report.model import Report
@@ -30,6 +32,8 @@ def deliver(
     out: Path,
     *,
     inputs: str | None = None,
+    sizes: Stated = None,
+    budget: float | None = None,
     target: Target = "onnx",
     opset: int | None = None,
     dtype: str | None = None,
@@ -45,7 +49,9 @@ def deliver(
     Args:
         model: what `load_source` accepts.
         out: the folder to write.
-        inputs: ``FILE.py:function`` that gives the input sets.
+        inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`.
+        sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
+        budget: see `export`.
         target: see `export`.
         opset: see `export`.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
@@ -65,13 +71,14 @@ def deliver(
     if mapped := weights == "reference":
         _check_reference(Path(model), out, dtype, exporter)
     steps = Steps(progress)
-    source, seen = _observed(model, inputs, dtype, steps, mapped=mapped, check=check)
+    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype)
+    source, seen = _observed(load, steps, mapped=mapped, check=check)
     regions = [Region(f.path, f.address, f.size) for f in source.files]
     with publish(out, replace=replace) as staging:
         program = export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
             title=source.title, steps=steps, file=staging.folder / "model.onnx",
-            regions=regions, check=check, rewrite=rewrite,
+            regions=regions, check=check, rewrite=rewrite, budget=budget,
         )  # fmt: skip
         return _finished(program.report, staging, out)
 
@@ -94,20 +101,19 @@ def _check_reference(folder: Path, out: Path, dtype: str | None, exporter: Expor
 
 
 def _observed(
-    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, mapped: bool, check: bool
+    load: Callable[..., Source], steps: Steps, *, mapped: bool, check: bool
 ) -> tuple[Source, Observation]:
     """The model, and calls of it: run, or only given when nothing is to be verified."""
-    if check and not mapped:
-        return run_source(model, inputs, dtype, steps)
     with steps.step("load model") as made:
-        source = load_source(model, inputs=inputs, dtype=dtype, mapped=mapped, run=check)
+        source = load(mapped=mapped, run=check)
         made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
     if not check:
-        return source, Observation.from_inputs(source.model, source.input_sets)
+        seen = Observation.from_inputs(source.model, source.input_sets)
+        return source, source.observed(seen)
     with steps.step("observe") as made, observe(source.model) as seen:
         run_sets(source)
         made(counted(len(seen.calls), "call"))
-    return source, seen
+    return source, source.observed(seen)
 
 
 def _finished(report: Report | None, staging: Staging, out: Path) -> Report:

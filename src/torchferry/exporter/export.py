@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
 from torchferry.observer import Observation
+from torchferry.observer.given import Stated, to_observation
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
@@ -54,7 +55,7 @@ InputSets = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
 def export(
     model: torch.nn.Module | ExportedProgram,
-    seen: Observation | InputSets,
+    seen: Observation | InputSets | Callable[..., Any],
     *,
     target: Target = "onnx",
     opset: int | None = None,
@@ -66,12 +67,16 @@ def export(
     regions: Sequence[Region] = (),
     check: bool = True,
     rewrite: bool = False,
+    sizes: Stated = None,
+    budget: float | None = None,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
     Args:
         model: the module that was observed, or a program that was exported before.
-        seen: what `observe` recorded, or two or more sets of inputs ``(args, kwargs)``.
+        seen: what `observe` recorded, two or more sets of inputs ``(args, kwargs)``, or a function
+            of sizes, ``def make(batch_size, height)``, that returns one set: it is then asked for
+            every size that is tried.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
         exporter: ``to_onnx`` converts our capture; ``onnx_dynamo`` is ``torch.onnx.export`` as it
@@ -84,6 +89,10 @@ def export(
         regions: files with weights of the model, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
         rewrite: see `capture`; the report shows the diff.
+        sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"`` or by name: no others are
+            tried, and the model is verified within them.
+        budget: seconds that all sizes beside those recorded may take; those left are reported.
+            ``None``: 60, or twenty times what the recorded calls took.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -96,10 +105,12 @@ def export(
     """
     check_options(target, exporter, opset, rewrite=rewrite)
     recorded = steps or Steps()
-    plan = _Plan(target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite)
+    plan = _Plan(
+        target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite, budget
+    )
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"
-        found = _walk(model, _observation(model, seen), plan, path)
+        found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
         report = _report(found, title or found.seen.title, plan, path)
     return OnnxProgram(found.model, found.captured.program, report)
 
@@ -138,6 +149,7 @@ class _Plan:
     regions: tuple[Region, ...]
     check: bool
     rewrite: bool
+    budget: float | None
 
 
 def _walk(
@@ -175,6 +187,7 @@ def _walk(
                 bounds=captured.bounds(seen),
                 conditions=granted,
                 joined=captured.joined,
+                budget=plan.budget,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
     # A program's module says that it trains whatever the model did.
@@ -296,11 +309,10 @@ def _defaults(seen: Observation) -> dict[str, Any]:
 
 
 def _observation(
-    model: torch.nn.Module | ExportedProgram, seen: Observation | InputSets
+    model: torch.nn.Module | ExportedProgram, given: Any, sizes: Stated, *, run: bool
 ) -> Observation:
-    if not isinstance(seen, Observation):
-        module = model.module() if isinstance(model, ExportedProgram) else model
-        seen = Observation.from_inputs(module, seen)
+    module = model.module() if isinstance(model, ExportedProgram) else model
+    seen = to_observation(module, given, sizes, run=run)
     register_arguments(seen)
     if isinstance(model, ExportedProgram):
         # A program takes its arguments as they were exported, by position or by name; how its

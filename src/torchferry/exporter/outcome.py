@@ -150,6 +150,8 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
                 "sizes": check.sizes,
                 "inputs": "made" if check.made else "recorded",
                 "refused": check.refused,
+                "untried": check.untried,
+                "breaks": check.breaks and str(check.breaks),
                 "error": check.error,
                 "blame": check.blame,
                 "outputs": [

@@ -59,12 +59,19 @@ class Session:
         session: the ``onnxruntime.InferenceSession``.
     """
 
-    def __init__(self, path: Path | str, *, providers: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        providers: Sequence[str] | None = None,
+        threads: int | None = None,
+    ) -> None:
         """Load a model that torchferry wrote.
 
         Args:
             path: the ``.onnx`` file.
             providers: onnxruntime's execution providers; the CPU's when ``None``.
+            threads: that it may use; as many as there are cores when ``None``.
 
         Raises:
             UsageError: the file does not exist or was not written by torchferry, or onnxruntime
@@ -82,6 +89,7 @@ class Session:
             )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors come back as exceptions
+        options.intra_op_num_threads = threads or 0
         try:
             self.session = onnxruntime.InferenceSession(
                 str(self.path), options, providers=list(providers or ["CPUExecutionProvider"])

@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
+from torchferry.cli.options import (
+    BudgetOption,
+    DtypeOption,
+    InputsOption,
+    ModelArgument,
+    SizesOption,
+)
 from torchferry.report.model import Report
 
 __all__ = ["export"]
@@ -59,6 +65,8 @@ def export(
         Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")
     ],
     inputs: InputsOption = None,
+    sizes: SizesOption = None,
+    budget: BudgetOption = None,
     target: _TargetOption = _Target.onnx,
     opset: _OpsetOption = None,
     dtype: DtypeOption = None,
@@ -90,6 +98,8 @@ def export(
             model,
             out,
             inputs=inputs,
+            sizes=sizes,
+            budget=budget,
             target=target.value,
             opset=opset,
             dtype=dtype.value if dtype else None,
