@@ -79,7 +79,7 @@ def make_model(text: str) -> tuple[nn.Module, Any]:
     )
 
 
-def make_inputs(text: str, model: nn.Module, legal: Legal) -> Any:
+def make_inputs(text: str, model: nn.Module, legal: Legal | None = None) -> Any:
     """What ``--inputs FILE.py:NAME`` stands for.
 
     Args:
@@ -87,7 +87,7 @@ def make_inputs(text: str, model: nn.Module, legal: Legal) -> Any:
             arguments, or with the model if it has a parameter ``model``; or a function of sizes,
             ``def make(batch_size, height)``, that returns one set.
         model: for a function that takes it.
-        legal: the sizes that a function of sizes is asked for.
+        legal: the sizes that a function of sizes may be asked for; all when ``None``.
 
     Returns:
         The input sets, or a `Maker`.
@@ -109,7 +109,9 @@ def make_inputs(text: str, model: nn.Module, legal: Legal) -> Any:
         made = call(text, function, **named)
         if not sizes or isinstance(made, list | GeneratorType):
             return made
-    return Maker(lambda **asked: call(text, function, **named, **asked), text, sizes, legal)
+    return Maker(
+        lambda **asked: call(text, function, **named, **asked), text, sizes, legal or Legal()
+    )
 
 
 def call(text: str, function: Any, **kwargs: Any) -> Any:
