@@ -19,7 +19,8 @@ _ALTERNATIVES = 4  # sizes that break a condition; PyTorch may refuse some
 _TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
 _GROWTH = 4  # how often the largest recorded size is the largest that is made
 _FAR = 2  # the same, of sizes that break a condition far from the recorded ones
-_COMBINATIONS = 2_000  # sizes looked at for those that fulfil every condition
+_COMBINATIONS = 500  # sizes looked at for those that fulfil every condition
+_BROKEN = 24  # of those that break one, how many are looked at for such as break no other
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,8 @@ class _Search:
         if self._hold(held, sizes):
             return {}
         free = [name for name in names if name not in pinned]
+        if not self._hold([c for c in held if c.names.isdisjoint(free)], sizes):
+            return None
         for chosen in self._combinations(free, sizes):
             if self._hold(held, {**sizes, **chosen}):
                 return chosen
@@ -246,7 +249,7 @@ class _Search:
         return max(size / max(self.largest[name], 1) for name, size in sizes.items())
 
     def _breaking_only(self, condition: Condition, broken: Iterable[Sizes]) -> Iterator[Sizes]:
-        for one in itertools.islice(broken, _COMBINATIONS // 10):
+        for one in itertools.islice(broken, _BROKEN):
             sizes = self.nearest({**self.middle, **one}, pinned=one.keys(), without=condition)
             if sizes is not None:
                 yield sizes

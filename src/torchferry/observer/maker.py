@@ -202,13 +202,17 @@ def choose_sizes(
 def _firsts(maker: Maker) -> Iterator[Sizes]:
     """Sizes to begin with: small, or multiples of larger and larger numbers, or far apart."""
     names, tried = maker.names, list[Sizes]()
-    doubled = [3 * 2**position for position in range(len(names))]
+    count = len(names)
+    small = [2 + position for position in range(count)]
+    patterns = [small, [3 * 2**position for position in range(count)]]
+    # One after the other is much larger than the others: a part is shorter than the whole.
+    patterns += [[*small[:i], 4 * (count + 2), *small[i + 1 :]] for i in reversed(range(count))]
     for unit in _UNITS:
-        for pattern in (range(2, 2 + len(names)), doubled, doubled[::-1]):
+        for pattern in patterns:
             sizes: Sizes = {}
-            for name, small in zip(names, pattern, strict=True):
+            for name, size in zip(names, pattern, strict=True):
                 batch = name in _BATCHES or name.startswith("batch")
-                wanted = maker.parameters[name] or small * (1 if batch else unit)
+                wanted = maker.parameters[name] or size * (1 if batch else unit)
                 near = maker.legal.near(name, wanted, len(sizes) + 1)
                 fresh = [size for size in near if size not in sizes.values()]
                 sizes[name] = near[0] if maker.parameters[name] else (fresh or near)[0]
