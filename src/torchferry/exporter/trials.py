@@ -112,6 +112,8 @@ class Trials(Generic[R]):
     def run(self, groups: Sequence[Group]) -> list[tuple[Group, R]]:
         """The row of each group: of the first alternative that PyTorch accepts, or the first."""
         rows = []
+        if self.forks:
+            self.runner.session.unload()  # the copy loads the model for itself
         with self.apart:
             for group in groups:
                 tried: list[R] = []

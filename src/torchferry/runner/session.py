@@ -56,7 +56,6 @@ class Session:
     Attributes:
         path: the model's file.
         signature: how its tensors stand in arguments and outputs.
-        session: the ``onnxruntime.InferenceSession``.
     """
 
     def __init__(
@@ -87,15 +86,8 @@ class Session:
                 f"onnxruntime has no {unknown.pop()} here: choose from "
                 f"{', '.join(onnxruntime.get_available_providers())}"
             )
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # errors come back as exceptions
-        options.intra_op_num_threads = threads or 0
-        try:
-            self.session = onnxruntime.InferenceSession(
-                str(self.path), options, providers=list(providers or ["CPUExecutionProvider"])
-            )
-        except _ort_errors() as error:
-            raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
+        self._providers = list(providers or ["CPUExecutionProvider"])
+        self._threads = threads or 0
         metadata = self.session.get_modelmeta().custom_metadata_map
         if SIGNATURE_KEY not in metadata:
             raise UsageError(
@@ -115,6 +107,25 @@ class Session:
         if strange:
             raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")
         self._kinds = {name: _TYPES[kind][1] for name, kind in inputs.items()}
+
+    @cached_property
+    def session(self) -> onnxruntime.InferenceSession:
+        """The session of onnxruntime, loaded again after `unload`.
+
+        Raises:
+            RunError: onnxruntime cannot load the model; names the node it blames.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # errors come back as exceptions
+        options.intra_op_num_threads = self._threads
+        try:
+            return onnxruntime.InferenceSession(str(self.path), options, providers=self._providers)
+        except _ort_errors() as error:
+            raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
+
+    def unload(self) -> None:
+        """Free onnxruntime's memory; the next call loads the file again."""
+        self.__dict__.pop("session", None)
 
     @cached_property
     def inputs(self) -> dict[str, InputInfo]:
