@@ -166,6 +166,25 @@ def test_an_exception_that_nobody_expects_is_raised_here() -> None:
         tried(act, (6,))
 
 
+def test_where_pytorch_contradicts_itself_a_fault_counts_for_nothing() -> None:
+    class Wrong(Runner):
+        def check(self, inputs: Any, sizes: dict[str, int], *, made: bool) -> Check:
+            return Check(sizes, made, error="wrong" if sizes["batch_size"] > 5 else None)
+
+    seen = Observation.from_inputs(MODEL, [(torch.rand(n, 4),) for n in (3, 5)])
+    asked = []
+
+    def doubt(inputs: Any) -> str | None:
+        asked.append(len(inputs[1]["input"]))
+        return "PyTorch contradicts itself" if asked[-1] == 6 else None
+
+    made = Trials(Wrong(nothing), seen, AMPLE, row=Check, forks=False, doubt=doubt)
+    rows = [row for _, row in made.run([Group([{"batch_size": n}]) for n in (6, 7, 2)])]
+    assert [row.refused for row in rows] == ["PyTorch contradicts itself", None, None]
+    assert [row.failed for row in rows] == [False, True, False]
+    assert asked == [6, 7]
+
+
 def test_inputs_that_cannot_be_made_are_refused() -> None:
     seen: Any = SimpleNamespace(inputs_at=Observation.from_inputs(
         MODEL, [(torch.rand(n, 4),) for n in (3, 5)]).inputs_at)  # fmt: skip

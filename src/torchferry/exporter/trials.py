@@ -66,6 +66,10 @@ class Row(Protocol):
     def error(self) -> str | None:
         """What failed on the side of onnxruntime."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the exported model is wrong."""
+
 
 class Runner(Protocol):
     """Runs both models and compares."""
@@ -90,6 +94,7 @@ class Trials(Generic[R]):
         *,
         row: Callable[..., R],
         forks: bool,
+        doubt: Callable[[Any], str | None] | None = None,
     ) -> None:
         """Prepare.
 
@@ -99,11 +104,14 @@ class Trials(Generic[R]):
             budget: what all of it may use.
             row: the class of the rows.
             forks: whether a copy of this process may run the models.
+            doubt: of inputs at which the exported model is wrong, why PyTorch's own result counts
+                for nothing, or ``None``.
         """
         self.runner = runner
         self.seen = seen
         self.budget = budget
         self.row = row
+        self.doubt = doubt
         self.until = time.monotonic() + budget.seconds
         path = getattr(runner.session, "path", None)
         self.forks = forks and isinstance(path, Path)
@@ -166,7 +174,8 @@ class Trials(Generic[R]):
         note("inputs", string_type(inputs, with_shape=True)[:300])
         self.runner.session = session
         row: R = self.runner.check(inputs, sizes, made=True)
-        return row
+        doubt = self.doubt(inputs) if row.failed and self.doubt is not None else None
+        return row if doubt is None else self.row(sizes, True, refused=doubt)
 
     # In the copy:
 

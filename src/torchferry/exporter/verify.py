@@ -147,11 +147,13 @@ def _never_accepted(
     seen: Observation, fixed: Mapping[str, int], made: Sequence[Check], recorded: Sequence[Check]
 ) -> list[str]:
     """The dynamic names of which PyTorch accepted no size but those recorded."""
+    if any(check.untried is not None for check in made):
+        return []  # there is no time or memory for more
     known = {(name, size) for check in recorded for name, size in check.sizes.items()}
     accepted = {
         name
         for check in made
-        if check.refused is None and check.untried is None
+        if check.refused is None
         for name, size in check.sizes.items()
         if (name, size) not in known
     }

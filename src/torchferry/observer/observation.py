@@ -257,7 +257,8 @@ class Observation:
         """The value each dynamic name has in what `inputs_at` gave."""
         if self.maker is None:
             return dict(sizes)
-        return self.sizes_of(Call(*inputs, sizes=sizes))
+        asked = {name: size for name, size in sizes.items() if name in self.maker.names}
+        return self.sizes_of(Call(*inputs, sizes=asked))
 
     def map_sizes(
         self, change: Callable[[Argument, Axis], Any]
