@@ -100,13 +100,13 @@ def test_a_cache_may_be_empty() -> None:
 
 def test_another_structure_at_another_size_is_a_mistake_when_it_is_asked_for() -> None:
     def growing(n: int) -> Any:
-        return {"input": torch.rand(n, 2), **({"other": torch.rand(1)} if n == 17 else {})}
+        return {"x": torch.rand(n, 2), **({"other": torch.rand(1)} if n == 17 else {})}
 
-    class Any_(nn.Module):
-        def forward(self, input: torch.Tensor, other: Any = None) -> torch.Tensor:  # noqa: A002  (as ReLU's)
-            return input
+    class First(nn.Module):
+        def forward(self, x: torch.Tensor, other: Any = None) -> torch.Tensor:
+            return x
 
-    seen = to_observation(Any_(), growing)
+    seen = to_observation(First(), growing)
     assert seen.inputs_at({"n": 16})
     with pytest.raises(UsageError, match=r"growing\(n=17\) has other, unlike"):
         seen.inputs_at({"n": 17})

@@ -14,7 +14,7 @@ from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
 from torchferry.exporter.watch import run_sets
-from torchferry.graph.reference import Region, check_linkable
+from torchferry.graph.reference import check_linkable
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
 from torchferry.optimizer import Target
@@ -51,9 +51,9 @@ def deliver(
         out: the folder to write.
         inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`.
         sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
-        budget: see `export`.
-        target: see `export`.
-        opset: see `export`.
+        budget: see `export`, as for ``target`` and ``opset``.
+        target: as above.
+        opset: as above.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
         exporter: see `export`.
         weights: ``reference`` links the files of a Hugging Face folder into ``out``.
@@ -68,23 +68,19 @@ def deliver(
     check_options(target, exporter, opset, rewrite=rewrite)
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)
-    if mapped := weights == "reference":
-        _check_reference(Path(model), out, dtype, exporter)
-    steps = Steps(progress)
-    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype)
-    source, seen = _observed(load, steps, mapped=mapped, check=check)
-    regions = [Region(f.path, f.address, f.size) for f in source.files]
+    mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
+    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
+    source, seen = _observed(load, steps := Steps(progress), check=check)
     with publish(out, replace=replace) as staging:
-        program = export(
+        return _finished(export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
             title=source.title, steps=steps, file=staging.folder / "model.onnx",
-            regions=regions, check=check, rewrite=rewrite, budget=budget,
-        )  # fmt: skip
-        return _finished(program.report, staging, out)
+            regions=source.regions, check=check, rewrite=rewrite, budget=budget,
+        ).report, staging, out)  # fmt: skip
 
 
-def _check_reference(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> None:
-    """Refuse, before any work is done, what would need other bytes than the folder's files."""
+def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> bool:
+    """True; refuse, before any work is done, what needs other bytes than the folder's files."""
     if dtype is not None:
         raise UsageError(
             f"--weights reference keeps the dtype that {folder} has: leave out --dtype {dtype}, "
@@ -98,14 +94,15 @@ def _check_reference(folder: Path, out: Path, dtype: str | None, exporter: Expor
         parent = next(parent for parent in out.resolve().parents if parent.exists())
         for path in checkpoint_files(folder):
             check_linkable(path, parent)
+    return True
 
 
 def _observed(
-    load: Callable[..., Source], steps: Steps, *, mapped: bool, check: bool
+    load: Callable[..., Source], steps: Steps, *, check: bool
 ) -> tuple[Source, Observation]:
     """The model, and calls of it: run, or only given when nothing is to be verified."""
     with steps.step("load model") as made:
-        source = load(mapped=mapped, run=check)
+        source = load(run=check)
         made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
     if not check:
         seen = Observation.from_inputs(source.model, source.input_sets)

@@ -32,7 +32,6 @@ from torchferry.graph.reference import Region, withheld
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, to_observation
 from torchferry.optimizer import TARGETS, Target, optimize, widen
-from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
@@ -75,24 +74,19 @@ def export(
     Args:
         model: the module that was observed, or a program that was exported before.
         seen: what `observe` recorded, two or more sets of inputs ``(args, kwargs)``, or a function
-            of sizes, ``def make(batch_size, height)``, that returns one set: it is then asked for
-            every size that is tried.
+            of sizes, ``make(batch_size, height)``, that returns one such set.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
-        exporter: ``to_onnx`` converts our capture; ``onnx_dynamo`` is ``torch.onnx.export`` as it
-            stands, to compare with.
-        tolerance: what passes; chosen for the model's dtype when ``None``.
+        exporter: ``to_onnx`` (ours) or ``onnx_dynamo`` (``torch.onnx.export``).
+        tolerance: what passes; by the model's dtype when ``None``.
         title: what the report calls the model.
-        steps: where the steps are recorded, for a walk that began earlier.
-        file: where onnxruntime is to read the model from, ``.onnx``; a temporary file when
-            ``None``.
-        regions: files with weights of the model, to refer to: see `torchferry.graph.io.save`.
+        steps: of a walk that began earlier.
+        file: where onnxruntime reads the model from; a temporary file when ``None``.
+        regions: files with weights, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
-        rewrite: see `capture`; the report shows the diff.
-        sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"`` or by name: no others are
-            tried, and the model is verified within them.
-        budget: seconds that all sizes beside those recorded may take; those left are reported.
-            ``None``: 60, or twenty times what the recorded calls took.
+        rewrite: see `capture`.
+        sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"``; no others are tried.
+        budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -100,26 +94,23 @@ def export(
     Raises:
         UsageError: an unknown target or exporter, a bad opset, no or contradictory inputs.
         CaptureError: torch.export failed.
-        ConversionError: a part of the program has no ONNX form.
-        RunError: onnxruntime cannot load the model.
+        ConversionError: a part has no ONNX form. RunError: onnxruntime cannot load the model.
     """
-    check_options(target, exporter, opset, rewrite=rewrite)
-    recorded = steps or Steps()
-    plan = _Plan(
-        target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite, budget
-    )
+    more = (steps or Steps(), tuple(regions), check, rewrite, budget)
+    plan = _Plan(target, opset, exporter, tolerance, *more)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
-        report = _report(found, title or found.seen.title, plan, path)
-    return OnnxProgram(found.model, found.captured.program, report)
+        return _reported(found, title or found.seen.title, plan, path)
 
 
-def _report(found: Findings, title: str, plan: _Plan, path: Path) -> Report:
+def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgram:
     report = outcome.report(found, title)
     if not plan.check:
         report = unverified(report, title)
-    return with_weights(report, path) if plan.regions else report
+    if plan.regions:
+        report = with_weights(report, path)
+    return OnnxProgram(found.model, found.captured.program, report)
 
 
 def check_options(target: str, exporter: str, opset: int | None, *, rewrite: bool = False) -> None:
@@ -150,6 +141,9 @@ class _Plan:
     check: bool
     rewrite: bool
     budget: float | None
+
+    def __post_init__(self) -> None:
+        check_options(self.target, self.exporter, self.opset, rewrite=self.rewrite)
 
 
 def _walk(

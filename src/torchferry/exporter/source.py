@@ -16,6 +16,7 @@ from torchferry.dims import Legal
 from torchferry.errors import UsageError
 from torchferry.exporter.arguments import Arguments, as_input_sets, check_inputs
 from torchferry.exporter.factory import make_inputs, make_model
+from torchferry.graph.reference import Region
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, ask_maker, state_legal
 from torchferry.observer.maker import Maker
@@ -59,6 +60,11 @@ class Source:
     training: bool = False
     legal: Legal = field(default_factory=Legal)
     seen: Observation | None = None
+
+    @property
+    def regions(self) -> list[Region]:
+        """The mapped files as an ONNX model refers to them."""
+        return [Region(f.path, f.address, f.size) for f in self.files]
 
     def observed(self, seen: Observation) -> Observation:
         """Calls of the input sets in their order, with what else is known of the inputs."""
@@ -119,24 +125,27 @@ def load_source(
     origin, legal = text, Legal.of(sizes)
     if inputs is not None:
         sets, origin = make_inputs(inputs, model, legal), f"--inputs {inputs}"
-    if isinstance(sets, Maker):
-        maker = replace(sets, finish=lambda one: _fitting([one], model, dtype)[0])
-        seen = ask_maker(model, maker, run=run)
-        asked = [(call.args, call.kwargs) for call in seen.calls]
-        return Source(
-            text, model, asked, loaded.program, loaded.files, loaded.training, legal, seen
-        )
-    if sets is None:
-        sets = input_sets(model) if run else unrun_input_sets(model)
-    found = as_input_sets(sets, origin)
+    found, seen = _sets(sets, model, dtype, origin, run=run)
     needed = least if loaded.program is None else min(least, 1)
     if len(found) < needed:
         raise UsageError(
             f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
             "of different sizes are needed, to see which dimensions vary"
         )
-    fitting = _fitting(found, model, dtype)
-    return Source(text, model, fitting, loaded.program, loaded.files, loaded.training, legal)
+    return Source(text, model, found, loaded.program, loaded.files, loaded.training, legal, seen)
+
+
+def _sets(
+    sets: Any, model: nn.Module, dtype: str | None, origin: str, *, run: bool
+) -> tuple[list[Arguments], Observation | None]:
+    """Input sets that fit the model, and what a function of sizes that gave them tells of them."""
+    if isinstance(sets, Maker):
+        maker = replace(sets, finish=lambda one: _fitting([one], model, dtype)[0])
+        seen = ask_maker(model, maker, run=run)
+        return [(call.args, call.kwargs) for call in seen.calls], seen
+    if sets is None:
+        sets = input_sets(model) if run else unrun_input_sets(model)
+    return _fitting(as_input_sets(sets, origin), model, dtype), None
 
 
 def _load_model(text: str, mapped: bool) -> _Loaded:

@@ -135,7 +135,7 @@ def _run(source: Source, number: int) -> None:
 
 
 def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Report:
-    found = seen if given is None else given.observation
+    found = seen if given is None or seen.maker is not None else given.observation
     names = found.dynamic_names
     unknown = () if given is None else given.unknown
     dynamic = f"dynamic: {', '.join(names)}" if names else "no dimension varies"
@@ -144,9 +144,7 @@ def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Rep
     if unknown:
         once = "all arguments" if len(seen.calls) == 1 else ", ".join(unknown)
         verdict += f"; what varies of {once} cannot be known from one call"
-        steps.insert(
-            0, "give two or more input sets of different sizes: --inputs FILE.py:function"
-        )
+        steps.insert(0, "give two or more input sets of different sizes: --inputs FILE.py:NAME")
     if given is not None and given.unvaried:
         verdict += "; all calls have the same sizes, which says nothing of what may vary"
         steps.insert(0, "give input sets of different sizes: --inputs FILE.py:function")

@@ -15,6 +15,7 @@ from torchferry.dims import Legal
 from torchferry.errors import UsageError
 from torchferry.observer.keep import keep_set
 from torchferry.observer.maker import Maker, Sizes, choose_sizes, other_values, size_parameters
+from torchferry.observer.naming import input_name
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of
@@ -98,12 +99,13 @@ def ask_maker(model: torch.nn.Module, maker: Maker, *, run: bool = True) -> Obse
         sets = choose_sizes(maker, partial(_refusal, model) if run else _nothing)
         first, _ = sets[0]
         bound = Observation(inspect.signature(model.forward), type(model).__name__)
-        axes = infer_axes(
+        found = infer_axes(
             first,
             {name: _values(maker, sets, name) for name in maker.names},
             partial(_leaves, bound, maker),
             maker.title,
         )
+    axes = {(input_name(path), axis): size for (path, axis), size in found.items()}
     calls = []
     for sizes, one in sets:
         args, kwargs = keep_set(one)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ class Maker:
         parameters: the sizes that it takes, with their defaults.
         legal: the sizes that it is asked for.
         finish: applied to each set that it gives: casts, other names of arguments.
-        axes: by path and axis (-1: an integer), how a size depends on the parameters.
+        axes: by input name and axis (-1: an integer), how a size depends on the parameters.
     """
 
     function: Callable[..., Any]
@@ -59,16 +60,16 @@ class Maker:
     parameters: Mapping[str, int | None]
     legal: Legal = field(default_factory=Legal)
     finish: Callable[[Arguments], Arguments] | None = None
-    axes: Mapping[tuple[Path, int], Size] = field(default_factory=dict)
+    axes: Mapping[tuple[str, int], Size] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         """The parameters that vary: those with more than one legal size."""
         return [name for name in self.parameters if self.legal.constant(name) is None]
 
-    def describe(self, path: Path, axis: Axis) -> Axis:
-        """An axis with its size in terms of the parameters, where it depends on them."""
-        size = self.axes.get((path, axis.index))
+    def describe(self, name: str, axis: Axis) -> Axis:
+        """An axis of an input with its size in terms of the parameters, if it depends on them."""
+        size = self.axes.get((name, axis.index))
         if size is None:
             return axis
         seen = ", ".join("absent" if s is None else str(s) for s in axis.seen)
@@ -163,19 +164,8 @@ def choose_sizes(
         UsageError: no sizes suit, or a parameter can have one only.
     """
     refusals: list[str] = []
-
-    def attempted(sizes: Sizes) -> Arguments | None:
-        try:
-            made = maker(sizes)
-        except UsageError as error:
-            refusals.append(str(error))
-            return None
-        said = accepts(made)
-        if said is not None:
-            refusals.append(f"the model, given {maker.text(sizes)}, says {said}")
-        return made if said is None else None
-
-    first = next(((s, made) for s in _firsts(maker) if (made := attempted(s)) is not None), None)
+    attempted = partial(_first_that_suits, maker, accepts, refusals)
+    first = attempted(_firsts(maker))
     if first is None:
         raise UsageError(
             f"{maker.title}: no inputs of the sizes tried suit the model; give defaults to the "
@@ -183,13 +173,14 @@ def choose_sizes(
         )
     others = {name: other_values(maker, name, first[0][name]) for name in maker.names}
     for number in range(_AT_ONCE):
+        if not all(others.values()):
+            break
         sizes = {name: sizes[min(number, len(sizes) - 1)] for name, sizes in others.items()}
-        if sizes and (made := attempted(sizes)) is not None:
-            return [first, (sizes, made)]
+        if (second := attempted([sizes])) is not None:
+            return [first, second]
     found = [first]
     for name, possible in others.items():
-        tries = ({**first[0], name: size} for size in possible)
-        second = next(((s, made) for s in tries if (made := attempted(s)) is not None), None)
+        second = attempted({**first[0], name: size} for size in possible)
         if second is None:
             raise UsageError(
                 f"{maker.title}: {name} can be {first[0][name]} only. At other sizes: "
@@ -197,6 +188,26 @@ def choose_sizes(
             )
         found.append(second)
     return found
+
+
+def _first_that_suits(
+    maker: Maker,
+    accepts: Callable[[Arguments], str | None],
+    refusals: list[str],
+    tries: Iterable[Sizes],
+) -> tuple[Sizes, Arguments] | None:
+    """The first sizes that have inputs which the model takes; why others do not is added."""
+    for sizes in tries:
+        try:
+            made = maker(sizes)
+        except UsageError as error:
+            refusals.append(str(error))
+            continue
+        said = accepts(made)
+        if said is None:
+            return sizes, made
+        refusals.append(f"the model, given {maker.text(sizes)}, says {said}")
+    return None
 
 
 def _firsts(maker: Maker) -> Iterator[Sizes]:

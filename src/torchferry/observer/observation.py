@@ -151,20 +151,7 @@ class Observation:
         calls = [self.normalized(call) for call in self.calls]
         whole = {place for call in calls for place in preallocated_caches(*call)}
         found = infer_arguments([leaves_of(*call) for call in calls], whole)
-        return tuple(self._with_names_given(argument) for argument in found)
-
-    def _with_names_given(self, argument: Argument) -> Argument:
-        first = argument.path[0]
-        if isinstance(first, int) and first < len(self.positional):
-            argument = replace(argument, label=self.positional[first])
-        axes = [self._named(argument, axis) for axis in argument.axes]
-        integer = argument.integer and self._named(argument, argument.integer)
-        return replace(argument, axes=tuple(axes), integer=integer)
-
-    def _named(self, argument: Argument, axis: Axis) -> Axis:
-        if (key := (argument.name, axis.index)) in self.named:
-            return replace(axis, size=self.named[key], reason="given")
-        return axis if self.maker is None else self.maker.describe(argument.path, axis)
+        return tuple(_with_names_given(self, argument) for argument in found)
 
     @property
     def dynamic_names(self) -> tuple[str, ...]:
@@ -236,20 +223,9 @@ class Observation:
         """
         _check_sizes(sizes)
         if self.maker is not None:
-            return self._ask_maker(self.maker, sizes)
+            return _asked(self, self.maker, sizes)
         args, kwargs = self.normalized(self.best)
         return _resized(args, kwargs, self.arguments, sizes, seed)
-
-    def _ask_maker(
-        self, maker: Maker, sizes: Mapping[str, int]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        for call in self.calls:
-            if call.sizes and all(sizes.get(name) == size for name, size in call.sizes.items()):
-                recorded: tuple[tuple[Any, ...], dict[str, Any]] = clone(self.normalized(call))
-                return recorded
-        args, kwargs = self.normalized(Call(*maker(sizes)))
-        check_leaves(leaves_of(args, kwargs), self.arguments, maker.text(sizes))
-        return args, kwargs
 
     def sizes_at(
         self, sizes: Mapping[str, int], inputs: tuple[tuple[Any, ...], dict[str, Any]]
@@ -269,7 +245,7 @@ class Observation:
             for argument in self.arguments
             if argument.integer is not None
         }
-        return {**self._map_axes(change), **integers}
+        return {**_by_axis(self.arguments, change), **integers}
 
     def map_axes(
         self, change: Callable[[Argument, Axis], Any]
@@ -286,20 +262,7 @@ class Observation:
                     f"({', '.join(str(n) for n in argument.integer.seen if n is not None)}) and "
                     "cannot be an input here: give one value, or pass it as a tensor in every call"
                 )
-        return self._map_axes(change)
-
-    def _map_axes(
-        self, change: Callable[[Argument, Axis], Any]
-    ) -> dict[tuple[str | int, ...], Any]:
-        return {
-            argument.path: {
-                axis.index: change(argument, axis)
-                for axis in argument.axes
-                if isinstance(axis.size, Dim)
-            }
-            for argument in self.arguments
-            if argument.dtype is not None
-        }
+        return _by_axis(self.arguments, change)
 
     @classmethod
     def from_inputs(
@@ -329,6 +292,47 @@ def _bound(
         raise UsageError(
             f"{seen.title}.forward{seen.signature} cannot take {call}: {error}"
         ) from error
+
+
+def _with_names_given(seen: Observation, argument: Argument) -> Argument:
+    first = argument.path[0]
+    if isinstance(first, int) and first < len(seen.positional):
+        argument = replace(argument, label=seen.positional[first])
+
+    def named(axis: Axis) -> Axis:
+        if (key := (argument.name, axis.index)) in seen.named:
+            return replace(axis, size=seen.named[key], reason="given")
+        return axis if seen.maker is None else seen.maker.describe(argument.name, axis)
+
+    integer = argument.integer and named(argument.integer)
+    return replace(argument, axes=tuple(map(named, argument.axes)), integer=integer)
+
+
+def _by_axis(
+    arguments: Iterable[Argument], change: Callable[[Argument, Axis], Any]
+) -> dict[tuple[str | int, ...], Any]:
+    return {
+        argument.path: {
+            axis.index: change(argument, axis)
+            for axis in argument.axes
+            if isinstance(axis.size, Dim)
+        }
+        for argument in arguments
+        if argument.dtype is not None
+    }
+
+
+def _asked(
+    seen: Observation, maker: Maker, sizes: Mapping[str, int]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs from the user's function; those recorded, if they have these sizes."""
+    for call in seen.calls:
+        if call.sizes and all(sizes.get(name) == size for name, size in call.sizes.items()):
+            recorded: tuple[tuple[Any, ...], dict[str, Any]] = clone(seen.normalized(call))
+            return recorded
+    args, kwargs = seen.normalized(Call(*maker(sizes)))
+    check_leaves(leaves_of(args, kwargs), seen.arguments, maker.text(sizes))
+    return args, kwargs
 
 
 def _resized(

@@ -59,6 +59,14 @@ _VerifyOption = Annotated[
 ]
 
 
+_RewriteOption = Annotated[
+    bool,
+    typer.Option(
+        "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
+    ),
+]
+
+
 def export(
     model: ModelArgument,
     out: Annotated[
@@ -73,12 +81,7 @@ def export(
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
     verify: _VerifyOption = True,
-    rewrite: Annotated[
-        bool,
-        typer.Option(
-            "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
-        ),
-    ] = False,
+    rewrite: _RewriteOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
