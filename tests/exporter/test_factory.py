@@ -10,6 +10,7 @@ from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.exporter.factory import find_function, make_inputs, make_model
+from torchferry.observer.maker import Maker
 
 CODE = """
 import dataclasses
@@ -39,7 +40,12 @@ def inputs_of(model): return model
 def inputs_of_model(model=None): return model
 def inputs_of_any(anything): return anything
 def inputs_with_default(count=3): return count
-def inputs_of_two(model, other): return model
+def inputs_of_two(model, other): return model, other
+def inputs_of_sizes(batch, height=4, flag=True, kind="a"): return (batch, height, flag, kind)
+def inputs_all_default(batch=2, height=4): return (batch, height)
+def inputs_default_list(count=3): return [(count,)] * count
+def inputs_that_raise(batch): raise ValueError("too small")
+listed = [(1,), (2,)]
 """
 
 
@@ -164,7 +170,6 @@ def test_a_package_that_fails_is_not_taken_for_a_missing_one(user_folder: Path) 
         ("inputs", False),
         ("inputs_of", True),
         ("inputs_of_model", True),
-        ("inputs_of_any", True),
         ("inputs_with_default", False),
     ],
 )
@@ -178,15 +183,54 @@ def test_a_function_of_inputs_gets_the_model_when_it_takes_one(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mine:inputs", r"--inputs takes FILE\.py:function, and was given 'mine:inputs'"),
-        ("mine.py", r"--inputs takes FILE\.py:function"),
+        ("mine:inputs", r"--inputs takes FILE\.py:NAME, and was given 'mine:inputs'"),
+        ("mine.py", r"--inputs takes FILE\.py:NAME"),
         ("absent.py:inputs", "there is no file absent.py"),
         ("mine.py:input", "mine.py has no 'input'; did you mean inputs"),
-        ("mine.py:number", "--inputs mine.py:number is an int and no function"),
-        ("mine.py:inputs_of_two", r"takes \(model, other\).*1 argument, the model"),
+        ("mine.py:number", "--inputs mine.py:number is an int, not a function or a list"),
         ("mine.py:fails", "mine.py:fails raised TypeError"),
     ],
 )
 def test_inputs_that_cannot_be_had_are_one_sentence(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_inputs(text, nn.Linear(1, 1))
+
+
+def made(name: str) -> Any:
+    return make_inputs(f"mine.py:{name}", nn.Linear(1, 1))
+
+
+def test_a_list_of_inputs_may_be_named() -> None:
+    assert made("listed") == [(1,), (2,)]
+    assert made("inputs_default_list") == [(3,)] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("inputs_of_any", {"anything": None}),
+        ("inputs_of_two", {"other": None}),
+        ("inputs_of_sizes", {"batch": None, "height": 4}),
+        ("inputs_all_default", {"batch": 2, "height": 4}),
+    ],
+)
+def test_parameters_make_a_function_of_sizes(name: str, parameters: dict[str, Any]) -> None:
+    maker = made(name)
+    assert isinstance(maker, Maker)
+    assert maker.parameters == parameters
+    assert maker.title == f"mine.py:{name}"
+
+
+def test_a_function_of_sizes_is_asked_by_name() -> None:
+    assert made("inputs_of_sizes")({"batch": 7}) == ((7, 4, True, "a"), {})
+    assert made("inputs_of_sizes")({"batch": 7, "height": 9, "other": 1})[0][1] == 9
+    (model, other), _ = made("inputs_of_two")({"other": 5})
+    assert isinstance(model, nn.Linear)
+    assert other == 5
+
+
+def test_what_a_function_of_sizes_raises_is_told_with_its_place() -> None:
+    with pytest.raises(
+        UsageError, match=r"\(batch=3\): .* ValueError: too small at .*mine\.py:\d"
+    ):
+        made("inputs_that_raise")({"batch": 3})

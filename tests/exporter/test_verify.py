@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry import zoo
-from torchferry.capturer.patches.sliding_window import sliding_layers
 from torchferry.errors import RunError, UsageError
-from torchferry.exporter.verify import Check, Compared, _possible, verify
+from torchferry.exporter.verify import Check, Compared, verify
 from torchferry.observer import Observation
 from torchferry.values.difference import Discrepancy
 from torchferry.values.tolerance import Tolerance
@@ -339,15 +337,3 @@ def test_a_choice_that_hangs_on_a_rounding_is_told_from_a_fault():
 @pytest.mark.parametrize("wrong", [lambda x: x + 1, lambda x: x, lambda x: x.log()])
 def test_a_choice_that_does_not_is_a_fault(wrong):
     assert all(one.failed for one in routed(wrong)[:2])
-
-
-def test_a_window_that_is_not_full_is_tried_with_as_many_tokens_as_there_were():
-    entry = zoo.build("mistral", state="decode-full-window")
-    seen = Observation.from_inputs(entry.model, [((), one) for one in entry.input_sets])
-    (mask,) = set(seen.dynamic_names) - {"batch_size", "sequence_length"}
-    sizes = {"batch_size": 2, "sequence_length": 3, mask: 50}
-    found, inputs = _possible(seen, sizes)
-    assert found == sizes
-    (layer, _) = sliding_layers(inputs[1])
-    assert layer.cumulative_length == 47  # as the mask has it, and not as it was recorded
-    assert _possible(seen, {**sizes, mask: 9})[1] is None  # its window is always full

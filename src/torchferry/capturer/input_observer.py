@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from torchferry.errors import UsageError
 from torchferry.observer import Observation
+from torchferry.observer.given import to_observation
 from torchferry.observer.observation import Call
 
 __all__ = ["as_observation"]
@@ -20,13 +21,14 @@ def as_observation(model: torch.nn.Module, seen: Any) -> Observation:
 
     Args:
         model: the module that was observed.
-        seen: an `Observation`, which is returned as it is, or an ``InputObserver``.
+        seen: an `Observation`, which is returned as it is, a function of sizes, or an
+            ``InputObserver``.
 
     Raises:
         UsageError: something else, or an observer that saw no call.
     """
-    if isinstance(seen, Observation):
-        return seen
+    if isinstance(seen, Observation) or (callable(seen) and not _is_input_observer(seen)):
+        return to_observation(model, seen)
     if not _is_input_observer(seen):
         raise UsageError(
             f"capture needs what was observed: a torchferry.Observation (with observe(model) as "

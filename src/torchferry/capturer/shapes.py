@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer.huggingface import accept_aliases
+from torchferry.errors import UsageError
 from torchferry.observer import Observation
 from torchferry.observer.hints import nest_shapes
 from torchferry.observer.naming import unaliased
@@ -33,8 +34,7 @@ def export_arguments(
     Returns:
         ``(args, kwargs, dynamic_shapes)``, the last keyed by forward's parameters.
     """
-    sizes = seen.sizes_of(seen.best)
-    args, kwargs = seen.inputs_at(sizes if as_seen else _enlarged(sizes))
+    args, kwargs = _example(seen, as_seen=as_seen)
     kwargs = accept_aliases(model, kwargs)
     by_path = seen.map_sizes(lambda _argument, _axis: hint)
     found = {unaliased(p): hints for p, hints in by_path.items()}
@@ -43,6 +43,17 @@ def export_arguments(
         return found.get(unaliased(path), {} if isinstance(leaf, torch.Tensor) else None)
 
     return args, kwargs, _dynamic_shapes(model, args, kwargs, hints)
+
+
+def _example(seen: Observation, *, as_seen: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    sizes = seen.sizes_of(seen.best)
+    larger = _enlarged(sizes)
+    if as_seen or larger == sizes or not seen.legal.allows(larger):
+        return seen.inputs_at(sizes)
+    try:
+        return seen.inputs_at(larger)
+    except UsageError:  # the user's function gives no inputs of these sizes
+        return seen.inputs_at(sizes)
 
 
 def _enlarged(sizes: Mapping[str, int]) -> dict[str, int]:

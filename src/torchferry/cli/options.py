@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Dtype", "DtypeOption", "InputsOption", "ModelArgument", "repeated"]
+__all__ = [
+    "BudgetOption",
+    "Dtype",
+    "DtypeOption",
+    "InputsOption",
+    "ModelArgument",
+    "SizesOption",
+    "repeated",
+]
 
 
 class Dtype(StrEnum):
@@ -29,9 +37,26 @@ ModelArgument = Annotated[
 InputsOption = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE.py:function",
-        help="A function that returns sets of inputs: tuples, dicts or both; sizes that differ "
-        "show what varies.",
+        metavar="FILE.py:NAME",
+        help="A list of sets of inputs (tuples, dicts or both), or a function that returns it; "
+        "or a function of sizes, make(batch_size, height), that returns one set of these sizes.",
+    ),
+]
+SizesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=SIZES,…",
+        help="The sizes that are legal: height=64..512:8, batch_size=1..4, width=64|128; no "
+        "others are tried.  [default: all]",
+    ),
+]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="Time for the sizes that are tried beside those of the inputs; those left are "
+        "listed.  [default: 60, or 20 times what the inputs took]",
     ),
 ]
 DtypeOption = Annotated[
@@ -39,7 +64,7 @@ DtypeOption = Annotated[
 ]
 
 
-def repeated(model: str, inputs: str | None, dtype: str | None) -> str:
+def repeated(model: str, inputs: str | None, dtype: str | None, sizes: str | None = None) -> str:
     """What another command is to be given for the same model on the same inputs.
 
     >>> repeated("zoo:mlp", "my sets.py:sets", "fp16")
@@ -48,6 +73,7 @@ def repeated(model: str, inputs: str | None, dtype: str | None) -> str:
     words = [
         model,
         *(["--inputs", inputs] if inputs else []),
+        *(["--sizes", sizes] if sizes else []),
         *(["--dtype", dtype] if dtype else []),
     ]
     return shlex.join(words)

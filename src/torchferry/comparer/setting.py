@@ -27,6 +27,7 @@ from torchferry.converter.signature import read_signature
 from torchferry.errors import CaptureError, UsageError
 from torchferry.graph import io
 from torchferry.observer import Observation
+from torchferry.observer.given import sets_of
 from torchferry.observer.sets import positional_keys
 
 __all__ = ["Setting", "set_up"]
@@ -115,12 +116,13 @@ def set_up(
     candidate = _onnx_model(onnx)
     if isinstance(model, torch.nn.Module):
         program = getattr(onnx, "program", None)  # of an OnnxProgram
-        return _of_module(model, candidate, program, _sets(inputs), against, runner)
+        calls = _sets(sets_of(model, inputs))
+        return _of_module(model, candidate, program, calls, against, runner)
     other = getattr(model, "program", None) or model  # of a Captured, or an OnnxProgram
     if isinstance(other, ExportedProgram):
         if inputs is None and other.example_inputs is None:
             raise UsageError("this program has no example inputs: give inputs")
-        calls = _sets(other.example_inputs if inputs is None else inputs)
+        calls = _sets(other.example_inputs if inputs is None else sets_of(other.module(), inputs))
         return _each(calls, lambda call: _of_program(other, candidate, call, runner))
     given: list[Call | None] = [None] if inputs is None else [*_sets(inputs)]
     return _each(given, lambda call: _of_file(other, candidate, call, against, runner))

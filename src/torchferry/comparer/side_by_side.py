@@ -56,7 +56,7 @@ def compare(
         model: the reference: a module, a program, what `capture` gave, an ONNX model, or a dump.
         onnx: a path, an ``ir.Model``, or what `export` and `to_onnx` gave.
         inputs: ``(args, kwargs)``, a tuple, a dictionary, or a list of such: each is compared, and
-            the worst is told. ``None``: a program's example inputs; for an ONNX reference, any.
+            the worst is told; a function of sizes. ``None``: a program's examples; of ONNX, any.
         feed: with ``torch`` each node also gets the reference's values: its own error is seen.
         against: a module as captured, or in ``eager`` mode; of ONNX, the level or provider.
         atol: see `Tolerance`, as for ``rtol``; by each value's dtype when ``None``.

@@ -141,7 +141,7 @@ def _status_of(piece: Piece) -> StatusExport | None:
 
 def diagnose(
     model: torch.nn.Module,
-    inputs: Iterable[Sequence[Any] | Mapping[str, Any]],
+    inputs: Iterable[Sequence[Any] | Mapping[str, Any]] | Callable[..., Any],
     *,
     exporter: str = "fx",
     exporter_kwargs: Mapping[str, Any] | None = None,

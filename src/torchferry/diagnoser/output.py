@@ -25,6 +25,7 @@ from torchferry.diagnoser.text import pretty_lines, report_text
 from torchferry.diagnoser.tree import Methods, Piece, Record, build_tree
 from torchferry.diagnoser.variant import Variant, variants
 from torchferry.errors import FerryError, UsageError
+from torchferry.observer.given import sets_of
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.observer.sets import Arguments, as_arguments
 from torchferry.values.clone import clone
@@ -287,7 +288,7 @@ def _tensors(call: Record) -> list[torch.Tensor]:
 
 def trace_execution_piece_by_piece(
     model: torch.nn.Module,
-    inputs: Iterable[Sequence[Any] | Mapping[str, Any]],
+    inputs: Iterable[Sequence[Any] | Mapping[str, Any]] | Callable[..., Any],
     verbose: int = 0,
     traced_method: Methods | None = None,
     traced_functions: Sequence[str] = (),
@@ -299,7 +300,7 @@ def trace_execution_piece_by_piece(
     Args:
         model: any module.
         inputs: sets of different sizes, each ``(args tuple)``, ``(kwargs dict)`` or
-            ``(args, kwargs)``.
+            ``(args, kwargs)``; or a function of named sizes that returns one set.
         verbose: 1 tells what is run.
         traced_method: which method is traced where it is not ``forward``, by class, class name or
             dotted path; an empty one: the module is not traced at all.
@@ -319,6 +320,7 @@ def trace_execution_piece_by_piece(
     __main__   Sequential   <OK-2i-0>
     ..0        Linear       <OK-2i-0>
     """
+    inputs = sets_of(model, inputs)
     if isinstance(inputs, Mapping | torch.Tensor) or not isinstance(inputs, Iterable):
         raise UsageError("inputs is a list of sets: [(args, kwargs), ...]; one set is [set]")
     sets = [as_arguments(one) for one in inputs]

@@ -11,12 +11,14 @@ from torchferry.dims.dim import (
     names_in,
     substitute,
 )
+from torchferry.dims.legal import Legal
 from torchferry.dims.parse import parse_size
 from torchferry.dims.rename import Renaming, solve, solve_renaming
 
 __all__ = [
     "Condition",
     "Dim",
+    "Legal",
     "Renaming",
     "Size",
     "evaluate",

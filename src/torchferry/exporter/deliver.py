@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +13,10 @@ from torchferry.exporter.export import Exporter, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
-from torchferry.exporter.watch import run_sets, run_source
-from torchferry.graph.reference import Region, check_linkable
+from torchferry.exporter.watch import run_sets
+from torchferry.graph.reference import check_linkable
 from torchferry.observer import Observation, observe
+from torchferry.observer.given import Stated
 from torchferry.optimizer import Target
 from torchferry.report import html
 from torchferry.report.model import Report
@@ -30,6 +32,8 @@ def deliver(
     out: Path,
     *,
     inputs: str | None = None,
+    sizes: Stated = None,
+    budget: float | None = None,
     target: Target = "onnx",
     opset: int | None = None,
     dtype: str | None = None,
@@ -46,9 +50,11 @@ def deliver(
     Args:
         model: what `load_source` accepts.
         out: the folder to write.
-        inputs: ``FILE.py:function`` that gives the input sets.
-        target: see `export`.
-        opset: see `export`.
+        inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`.
+        sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
+        budget: see `export`, as for ``target`` and ``opset``.
+        target: as above.
+        opset: as above.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
         exporter: see `export`.
         weights: ``reference`` links the files of a Hugging Face folder into ``out``.
@@ -64,22 +70,20 @@ def deliver(
     check_options(target, exporter, opset, rewrite=rewrite)
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)
-    if mapped := weights == "reference":
-        _check_reference(Path(model), out, dtype, exporter)
-    steps = Steps(progress)
-    source, seen = _observed(model, inputs, dtype, steps, mapped=mapped, check=check)
-    regions = [Region(f.path, f.address, f.size) for f in source.files]
+    mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
+    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
+    source, seen = _observed(load, steps := Steps(progress), check=check)
     with publish(out, replace=replace) as staging:
-        program = export(
+        return _finished(export(
             source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
             title=source.title, steps=steps, file=staging.folder / "model.onnx",
-            regions=regions, check=check, rewrite=rewrite, strict=strict,
-        )  # fmt: skip
-        return _finished(program.report, staging, out)
+            regions=source.regions, check=check, rewrite=rewrite, strict=strict,
+            budget=budget,
+        ).report, staging, out)  # fmt: skip
 
 
-def _check_reference(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> None:
-    """Refuse, before any work is done, what would need other bytes than the folder's files."""
+def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> bool:
+    """True; refuse, before any work is done, what needs other bytes than the folder's files."""
     if dtype is not None:
         raise UsageError(
             f"--weights reference keeps the dtype that {folder} has: leave out --dtype {dtype}, "
@@ -93,23 +97,23 @@ def _check_reference(folder: Path, out: Path, dtype: str | None, exporter: Expor
         parent = next(parent for parent in out.resolve().parents if parent.exists())
         for path in checkpoint_files(folder):
             check_linkable(path, parent)
+    return True
 
 
 def _observed(
-    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, mapped: bool, check: bool
+    load: Callable[..., Source], steps: Steps, *, check: bool
 ) -> tuple[Source, Observation]:
     """The model, and calls of it: run, or only given when nothing is to be verified."""
-    if check and not mapped:
-        return run_source(model, inputs, dtype, steps)
     with steps.step("load model") as made:
-        source = load_source(model, inputs=inputs, dtype=dtype, mapped=mapped, run=check)
+        source = load(run=check)
         made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
     if not check:
-        return source, Observation.from_inputs(source.model, source.input_sets)
+        seen = Observation.from_inputs(source.model, source.input_sets)
+        return source, source.observed(seen)
     with steps.step("observe") as made, observe(source.model) as seen:
         run_sets(source)
         made(counted(len(seen.calls), "call"))
-    return source, seen
+    return source, source.observed(seen)
 
 
 def _finished(report: Report | None, staging: Staging, out: Path) -> Report:

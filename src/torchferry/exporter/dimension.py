@@ -80,6 +80,8 @@ def _check(
     failed = tuple(sorted({c.sizes[name] for c in ran if _is_culprit(name, c, ran)} - {*agreed}))
     refused = {c.sizes[name] for c in checks if c.refused is not None} - {*agreed, *failed, 0}
     note = f"PyTorch refuses {', '.join(map(str, sorted(refused)))}" if refused else ""
+    if stated := seen.legal.text(name):
+        note = f"stated as {stated}{'; ' if note else ''}{note}"
     status: Status = "verified where" if where else "verified"
     if fixed is not None:
         tied = "fixed to" if isinstance(fixed.size, int) else "tied to"

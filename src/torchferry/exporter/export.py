@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,9 +32,9 @@ from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
 from torchferry.observer import Observation
+from torchferry.observer.given import Stated, to_observation
 from torchferry.observer.guards import store_signature
 from torchferry.optimizer import TARGETS, Target, optimize, widen
-from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.runner.dimensions import conditions_in
 from torchferry.values.flatten import Path as ValuePath
@@ -51,7 +51,7 @@ InputSets = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
 def export(
     model: torch.nn.Module | ExportedProgram,
-    seen: Observation | InputSets,
+    seen: Observation | InputSets | Callable[..., Any],
     *,
     target: Target = "onnx",
     opset: int | None = None,
@@ -64,26 +64,28 @@ def export(
     check: bool = True,
     rewrite: bool = False,
     strict: bool = False,
+    sizes: Stated = None,
+    budget: float | None = None,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
     Args:
         model: the module that was observed, or a program that was exported before.
-        seen: what `observe` recorded, or two or more sets of inputs ``(args, kwargs)``.
+        seen: what `observe` recorded, two or more sets of inputs ``(args, kwargs)``, or a function
+            of sizes, ``make(batch_size, height)``, that returns one such set.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
-        exporter: ``to_onnx`` converts our capture; ``onnx_dynamo`` is ``torch.onnx.export`` as it
-            stands, to compare with.
-        tolerance: what passes; chosen for the model's dtype when ``None``.
+        exporter: ``to_onnx`` (ours) or ``onnx_dynamo`` (``torch.onnx.export``).
+        tolerance: what passes; by the model's dtype when ``None``.
         title: what the report calls the model.
-        steps: where the steps are recorded, for a walk that began earlier.
-        file: where onnxruntime is to read the model from, ``.onnx``; a temporary file when
-            ``None``.
-        regions: files with weights of the model, to refer to: see `torchferry.graph.io.save`.
+        steps: of a walk that began earlier.
+        file: where onnxruntime reads the model from; a temporary file when ``None``.
+        regions: files with weights, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
-        rewrite: see `capture`; the report shows the diff.
-        strict: whether a condition that the exported model needs and the PyTorch model does not
-            (``width % 8 == 0``) fails the report. Calls that break one are refused in any case.
+        rewrite: see `capture`.
+        strict: whether it is a fault if the result is right only where a condition holds.
+        sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"``; no others are tried.
+        budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -91,26 +93,23 @@ def export(
     Raises:
         UsageError: an unknown target or exporter, a bad opset, no or contradictory inputs.
         CaptureError: torch.export failed.
-        ConversionError: a part of the program has no ONNX form.
-        RunError: onnxruntime cannot load the model.
+        ConversionError: a part has no ONNX form. RunError: onnxruntime cannot load the model.
     """
-    check_options(target, exporter, opset, rewrite=rewrite)
-    recorded = steps or Steps()
-    plan = _Plan(
-        target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite, strict
-    )
+    more = (steps or Steps(), tuple(regions), check, rewrite, strict, budget)
+    plan = _Plan(target, opset, exporter, tolerance, *more)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"
-        found = _walk(model, _observation(model, seen), plan, path)
-        report = _report(found, title or found.seen.title, plan, path)
-    return OnnxProgram(found.model, found.captured.program, report)
+        found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
+        return _reported(found, title or found.seen.title, plan, path)
 
 
-def _report(found: Findings, title: str, plan: _Plan, path: Path) -> Report:
+def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgram:
     report = outcome.report(found, title)
     if not plan.check:
         report = unverified(report, title)
-    return with_weights(report, path) if plan.regions else report
+    if plan.regions:
+        report = with_weights(report, path)
+    return OnnxProgram(found.model, found.captured.program, report)
 
 
 def check_options(target: str, exporter: str, opset: int | None, *, rewrite: bool = False) -> None:
@@ -141,6 +140,10 @@ class _Plan:
     check: bool
     rewrite: bool
     strict: bool
+    budget: float | None
+
+    def __post_init__(self) -> None:
+        check_options(self.target, self.exporter, self.opset, rewrite=self.rewrite)
 
 
 def _walk(
@@ -178,6 +181,7 @@ def _walk(
                 bounds=captured.bounds(seen),
                 conditions=conditions,
                 joined=captured.joined,
+                budget=plan.budget,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
         limits = find_limits(conditions, checks, captured.sizes)
@@ -296,11 +300,10 @@ def _defaults(seen: Observation) -> dict[str, Any]:
 
 
 def _observation(
-    model: torch.nn.Module | ExportedProgram, seen: Observation | InputSets
+    model: torch.nn.Module | ExportedProgram, given: Any, sizes: Stated, *, run: bool
 ) -> Observation:
-    if not isinstance(seen, Observation):
-        module = model.module() if isinstance(model, ExportedProgram) else model
-        seen = Observation.from_inputs(module, seen)
+    module = model.module() if isinstance(model, ExportedProgram) else model
+    seen = to_observation(module, given, sizes, run=run)
     register_arguments(seen)
     if isinstance(model, ExportedProgram):
         # A program takes its arguments as they were exported, by position or by name; how its

@@ -12,12 +12,14 @@ import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
+from types import GeneratorType, ModuleType
 from typing import Any
 
 from torch import nn
 
+from torchferry.dims import Legal
 from torchferry.errors import UsageError
+from torchferry.observer.maker import Maker, size_parameters
 
 __all__ = ["call", "find_function", "make_inputs", "make_model"]
 
@@ -77,24 +79,42 @@ def make_model(text: str) -> tuple[nn.Module, Any]:
     )
 
 
-def make_inputs(text: str, model: nn.Module) -> Any:
-    """Call the function of ``--inputs FILE.py:function``, with the model when it takes one.
+def make_inputs(text: str, model: nn.Module, legal: Legal | None = None) -> Any:
+    """What ``--inputs FILE.py:NAME`` stands for.
+
+    Args:
+        text: names a list of input sets; a function that returns such a list, called without
+            arguments, or with the model if it has a parameter ``model``; or a function of sizes,
+            ``def make(batch_size, height)``, that returns one set.
+        model: for a function that takes it.
+        legal: the sizes that a function of sizes may be asked for; all when ``None``.
+
+    Returns:
+        The input sets, or a `Maker`.
 
     Raises:
-        UsageError: there is no such file or function, or it raises or takes other arguments.
+        UsageError: there is no such file or name, or the function raises.
     """
     place = text.rpartition(":")[0]
     if not place.endswith(".py"):
-        raise UsageError(f"--inputs takes FILE.py:function, and was given {text!r}")
+        raise UsageError(f"--inputs takes FILE.py:NAME, and was given {text!r}")
     function = find_function(text)
+    if isinstance(function, list):
+        return function
     if not callable(function):
-        raise UsageError(f"--inputs {text} is {_kind(function)} and no function")
-    parameters = inspect.signature(function).parameters.values()
-    takes_model = any(p.name == "model" or _is_required(p) for p in parameters)
-    return call(text, function, *([model] if takes_model else []))
+        raise UsageError(f"--inputs {text} is {_kind(function)}, not a function or a list")
+    named = {"model": model} if "model" in inspect.signature(function).parameters else {}
+    sizes = size_parameters(function)
+    if not sizes or None not in sizes.values():
+        made = call(text, function, **named)
+        if not sizes or isinstance(made, list | GeneratorType):
+            return made
+    return Maker(
+        lambda **asked: call(text, function, **named, **asked), text, sizes, legal or Legal()
+    )
 
 
-def call(text: str, function: Any, *args: Any) -> Any:
+def call(text: str, function: Any, **kwargs: Any) -> Any:
     """Call users' code, named ``text`` in messages.
 
     Raises:
@@ -103,12 +123,12 @@ def call(text: str, function: Any, *args: Any) -> Any:
     if not callable(function):
         raise UsageError(f"{text} is {_kind(function)}; expected a function that makes the model")
     try:
-        inspect.signature(function).bind(*args)
+        inspect.signature(function).bind(**kwargs)
     except TypeError as error:
-        given = "no arguments" if not args else f"{len(args)} argument, the model"
+        given = f"{', '.join(kwargs)} by name" if kwargs else "no arguments"
         signature = inspect.signature(function)
         raise UsageError(f"{text} takes {signature}, and it is called with {given}") from error
-    return _guarded(text, lambda: function(*args))
+    return _guarded(text, lambda: function(**kwargs))
 
 
 def _guarded(text: str, action: Callable[[], Any]) -> Any:
@@ -164,11 +184,6 @@ def _import_file(path: Path) -> ModuleType:
     loader = spec.loader
     _guarded(os.fspath(path), lambda: loader.exec_module(module))
     return module
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    variadic = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    return parameter.default is parameter.empty and parameter.kind not in variadic
 
 
 def _kind(value: Any) -> str:

@@ -179,6 +179,8 @@ def _check_data(check: Check, found: Findings) -> dict[str, Any]:
         "inputs": "made" if check.made else "recorded",
         "outside": [str(c) for c in found.limits.kept if breaks(check.sizes, c)],
         "refused": check.refused,
+        "untried": check.untried,
+        "breaks": check.breaks and str(check.breaks),
         "error": check.error,
         "blame": check.blame,
         "outputs": [

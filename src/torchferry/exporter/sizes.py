@@ -1,19 +1,39 @@
-"""Which other sizes to try: larger ones, one at a time 1, all 1, empty caches."""
+"""Which other sizes to try: larger, one at a time 1, all 1, empty caches, broken conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from torchferry.dims import Condition
 from torchferry.observer import Observation
 
-__all__ = ["Sizes", "lengths_of_caches", "other_sizes"]
+__all__ = ["Group", "Sizes", "further_sizes", "lengths_of_caches", "other_sizes"]
 
 Sizes = dict[str, int]
 
 _ALTERNATIVES = 4  # sizes that break a condition; PyTorch may refuse some
 _TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
+_GROWTH = 4  # how often the largest recorded size is the largest that is made
+_FAR = 2  # the same, of sizes that break a condition far from the recorded ones
+_COMBINATIONS = 500  # sizes looked at for those that fulfil every condition
+_BROKEN = 24  # of those that break one, how many are looked at for such as break no other
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sizes of one kind, of which one is enough.
+
+    Attributes:
+        alternatives: the first that the model itself accepts is meant.
+        breaks: the condition that they do not fulfil; ``None`` for sizes that fulfil all.
+    """
+
+    alternatives: list[Sizes]
+    breaks: Condition | None = None
 
 
 def other_sizes(
@@ -22,65 +42,253 @@ def other_sizes(
     keep: Mapping[str, int] | None = None,
     bounds: Mapping[str, tuple[int, int | None]] | None = None,
     conditions: Sequence[Condition] = (),
-) -> list[list[Sizes]]:
+) -> list[Group]:
     """Sizes that were not recorded, to verify a model at.
+
+    They are legal as far as `Observation.legal` says, at most four times the largest recorded
+    unless a condition is broken beyond only, and fulfil every condition but the one that a group
+    names.
 
     Args:
         seen: what was observed.
         keep: names that must stay at one size, because the model takes no other.
         bounds: the least and largest size a program was traced for: the sizes next to them are
             where it is wrong, if it is.
-        conditions: what a program took for granted of the sizes: some that break each are tried.
-
-    Returns:
-        Groups of alternatives: of each group, the first that the model itself accepts is meant.
+        conditions: what a program took for granted of the sizes: some that break each are tried,
+            near the recorded ones and farther away.
     """
-    keep = dict(keep or {})
-    names = [name for name in seen.dynamic_names if name not in keep]
-    if not names:
+    search = _Search(seen, dict(keep or {}), conditions)
+    if not search.names:
         return []
-    recorded = [seen.sizes_of(call) for call in seen.calls]
-    largest = {name: max(s.get(name, 0) for s in recorded) for name in names}
-    middle = {name: max(2, seen.sizes_of(seen.best).get(name, 2)) for name in names}
-    groups: list[list[Sizes]] = [
-        [
-            {name: largest[name] + 1 + i for i, name in enumerate(names)},
-            {name: largest[name] * (2 + i) for i, name in enumerate(names)},
+    names, largest, middle = search.names, search.largest, search.middle
+    larger = search.larger()
+    groups = [
+        Group(search.fulfilled([
+            larger,
+            {name: largest[name] * (2 + i % 3) for i, name in enumerate(names)},
             {name: largest[name] * 2 for name in names},
-        ]
-    ]
-    groups += [[{**middle, name: 1}] for name in names]
-    groups += [[{**middle, name: 0}] for name in lengths_of_caches(seen) if name in names]
-    groups.append([dict.fromkeys(names, 1)])
+        ]))
+    ]  # fmt: skip
+    singles = [({**middle, name: 1}, [name]) for name in names]
+    singles += [({**middle, name: 0}, [name]) for name in lengths_of_caches(seen) if name in names]
+    singles.append((dict.fromkeys(names, 1), names))
+    singles += [({**middle, name: end}, [name]) for name, end in _stated_ends(seen, names)]
     for name, (low, high) in (bounds or {}).items():
         if name in middle and low > 2:
-            groups.append([{**middle, name: low - 1}])
+            singles.append(({**middle, name: low - 1}, [name]))
         if name in middle and high is not None and high < _TOO_LARGE:
-            groups.append([{**middle, name: high + 1}])
-    for condition in conditions:
-        if condition.names <= middle.keys() | keep.keys():
-            possible = ({**sizes, **_of(keep, condition)} for sizes in condition.samples())
-            broken = (sizes for sizes in possible if not condition.holds(sizes))
-            groups.append([{**middle, **sizes} for sizes in islice(broken, _ALTERNATIVES)])
-    return _unseen([[{**sizes, **keep} for sizes in group] for group in groups], recorded)
+            singles.append(({**middle, name: high + 1}, [name]))
+    groups += [Group(search.fulfilled([sizes], pinned)) for sizes, pinned in singles]
+    for condition in search.conditions:
+        groups += [Group(sizes, condition) for sizes in search.breaking(condition)]
+    return _unseen(groups, search.recorded)
 
 
-def _of(sizes: Mapping[str, int], condition: Condition) -> Sizes:
-    return {name: size for name, size in sizes.items() if name in condition.names}
+def further_sizes(
+    seen: Observation,
+    names: Iterable[str],
+    *,
+    keep: Mapping[str, int] | None = None,
+    conditions: Sequence[Condition] = (),
+) -> list[Group]:
+    """Sizes for dimensions of which the model refused every size that `other_sizes` has.
+
+    One dimension is changed at a time, from each of the recorded calls: the sizes next to those
+    recorded, and their multiples and halves.
+
+    Args:
+        seen: what was observed.
+        names: of those dimensions.
+        keep: see `other_sizes`.
+        conditions: see `other_sizes`.
+    """
+    search = _Search(seen, dict(keep or {}), conditions)
+    groups = []
+    for name in names:
+        wanted = [
+            {**sizes, name: size}
+            for sizes in search.recorded
+            if name in sizes
+            for at in [sizes[name]]
+            for size in (at + 1, at - 1, 2 * at, at // 2, 3 * at, at + 2, at - 2)
+            if size > 0
+        ]
+        groups.append(Group(search.fulfilled(wanted, [name])))
+    return _unseen(groups, search.recorded)
 
 
-def _unseen(groups: Sequence[list[Sizes]], recorded: Sequence[Sizes]) -> list[list[Sizes]]:
+class _Search:
+    """Looks for sizes that fulfil the conditions, near those wanted."""
+
+    def __init__(self, seen: Observation, keep: Sizes, conditions: Sequence[Condition]) -> None:
+        self.keep = keep
+        self.legal = seen.legal
+        self.names = [name for name in seen.free_names if name not in keep]
+        self.recorded = [seen.sizes_of(call) for call in seen.calls]
+        best = seen.sizes_of(seen.best)
+        known = {*self.names, *keep}
+        self.conditions = [c for c in conditions if c.names and c.names <= known]
+        self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
+        wanted = {name: max(2, best.get(name, 2)) for name in self.names}
+        self.middle = self.nearest(wanted) or wanted
+
+    @cached_property
+    def _parts(self) -> list[tuple[list[str], list[Condition]]]:
+        """Names that conditions tie together, with these conditions."""
+        parts: list[tuple[set[str], list[Condition]]] = []
+        for condition in self.conditions:
+            names, held = set(condition.names) - self.keep.keys(), [condition]
+            for part in [one for one in parts if one[0] & names]:
+                parts.remove(part)
+                names, held = names | part[0], part[1] + held
+            parts.append((names, held))
+        return [(sorted(names), held) for names, held in parts]
+
+    def larger(self) -> Sizes:
+        """A size above the largest for each name, different ones where there is room for that."""
+        sizes: Sizes = {}
+        for i, (name, most) in enumerate(self.largest.items()):
+            room = range(most + 1, max(_GROWTH * most, most + 1) + 1)
+            taken = set(sizes.values())
+            fresh = [most + 1 + i] if most + 1 + i in room else []
+            fresh += [size for size in room[: len(sizes) + 1] if size not in taken]
+            sizes[name] = fresh[0] if fresh else most + 1
+        return sizes
+
+    def fulfilled(self, wanted: Iterable[Sizes], pinned: Collection[str] = ()) -> list[Sizes]:
+        """For each of the wanted sizes the nearest that fulfil the conditions, or nothing."""
+        found = (self.nearest(sizes, pinned) for sizes in wanted)
+        return [{**sizes, **self.keep} for sizes in found if sizes is not None]
+
+    def nearest(
+        self, wanted: Sizes, pinned: Collection[str] = (), without: Condition | None = None
+    ) -> Sizes | None:
+        """The nearest sizes that fulfil the conditions.
+
+        Args:
+            wanted: one size a name.
+            pinned: names whose size stays as wanted.
+            without: a condition that need not be fulfilled.
+        """
+        sizes = {
+            name: wanted[name] if name in pinned else self.legal.near(name, wanted[name], 1)[0]
+            for name in self.names
+        }
+        if not self.legal.allows(sizes):
+            return None
+        for names, held in self._parts:
+            asked = [condition for condition in held if condition is not without]
+            found = self._solved(names, asked, sizes, pinned)
+            if found is None:
+                return None
+            sizes.update(found)
+        return sizes
+
+    def _solved(
+        self, names: list[str], held: list[Condition], sizes: Sizes, pinned: Collection[str]
+    ) -> Sizes | None:
+        if self._hold(held, sizes):
+            return {}
+        free = [name for name in names if name not in pinned]
+        if not self._hold([c for c in held if c.names.isdisjoint(free)], sizes):
+            return None
+        for chosen in self._combinations(free, sizes):
+            if self._hold(held, {**sizes, **chosen}):
+                return chosen
+        return None
+
+    def _hold(self, conditions: Sequence[Condition], sizes: Sizes) -> bool:
+        return all(condition.holds({**sizes, **self.keep}) for condition in conditions)
+
+    def _combinations(self, names: Sequence[str], sizes: Sizes) -> list[Sizes]:
+        """Sizes for some names, those that differ least from the given ones first."""
+        if not names:
+            return []
+        count = int(_COMBINATIONS ** (1 / len(names)))
+        choices = [self._near(name, sizes[name], count) for name in names]
+        found = (dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices))
+        return sorted(found, key=lambda chosen: _distance(chosen, sizes))
+
+    def _near(self, name: str, wanted: int, count: int) -> list[int]:
+        """Sizes of one name that may do: near ones, recorded ones, multiples of their unit."""
+        seen = {sizes[name] for sizes in self.recorded if name in sizes}
+        unit = max(math.gcd(*seen), 1)
+        most = max(_GROWTH * self.largest[name], wanted)
+        multiples = range(unit, most + 1, unit)[:_COMBINATIONS]
+        special = sorted({*multiples, *seen}, key=lambda size: abs(size - wanted))
+        near = [n for n in self.legal.near(name, wanted, count) if 1 <= n <= most]
+        chosen = dict.fromkeys([*near[: count - count // 2], *special[: count // 2], *near])
+        return [size for size in chosen if self.legal.allows({name: size})][:count]
+
+    def breaking(self, condition: Condition) -> Iterator[list[Sizes]]:
+        """Sizes that break one condition and, if possible, no other: near ones, farther ones."""
+        names = sorted(condition.names - self.keep.keys())
+        near = self._combinations(names, self.middle)
+        samples = [_of(s, names) for s in itertools.islice(condition.samples(), _COMBINATIONS)]
+        every = {tuple(one.items()): one for one in [*near, *samples]}.values()
+        broken = sorted(
+            (
+                one for one in every
+                if self.legal.allows(one) and not condition.holds({**one, **self.keep})
+            ),
+            key=lambda one: _distance(one, self.middle),
+        )  # fmt: skip
+        within = [one for one in broken if self._grown(one) <= _GROWTH] or broken
+        only = list(itertools.islice(self._breaking_only(condition, within), _ALTERNATIVES))
+        if not only:  # whatever breaks it breaks others too
+            only = [{**self.middle, **one} for one in within[:_ALTERNATIVES]]
+        large = [one for one in reversed(within) if self._grown(one) <= _FAR]
+        farther = itertools.islice(self._breaking_only(condition, large), _ALTERNATIVES)
+        far = [one for one in farther if one not in only]
+        for sizes in (only, far):
+            if sizes:
+                yield [{**one, **self.keep} for one in sizes]
+
+    def _grown(self, sizes: Sizes) -> float:
+        """How often the largest recorded size the largest of these is."""
+        return max(size / max(self.largest[name], 1) for name, size in sizes.items())
+
+    def _breaking_only(self, condition: Condition, broken: Iterable[Sizes]) -> Iterator[Sizes]:
+        for one in itertools.islice(broken, _BROKEN):
+            sizes = self.nearest({**self.middle, **one}, pinned=one.keys(), without=condition)
+            if sizes is not None:
+                yield sizes
+
+
+def _distance(sizes: Sizes, wanted: Sizes) -> float:
+    """How far sizes are from those wanted, relative to them; of two alike the larger is nearer."""
+    return sum(
+        abs(size - wanted[name]) / max(wanted[name], 1) - 1e-9 * size
+        for name, size in sizes.items()
+    )
+
+
+def _of(sizes: Mapping[str, int], names: Collection[str]) -> Sizes:
+    return {name: size for name, size in sizes.items() if name in names}
+
+
+def _stated_ends(seen: Observation, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The least and the largest size that is stated to be legal."""
+    for name in names:
+        least, largest = seen.legal.ends(name)
+        if least > 0:
+            yield name, least
+        if largest is not None:
+            yield name, largest
+
+
+def _unseen(groups: Iterable[Group], recorded: Sequence[Sizes]) -> list[Group]:
     """Groups without the sizes that were recorded or stand in an earlier group."""
     known = [dict(sizes) for sizes in recorded]
     kept = []
     for group in groups:
         fresh = []
-        for sizes in group:
+        for sizes in group.alternatives:
             if sizes not in known:
                 known.append(sizes)
                 fresh.append(sizes)
         if fresh:
-            kept.append(fresh)
+            kept.append(Group(fresh, group.breaks))
     return kept
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,14 @@ import torch
 from torch import nn
 
 from torchferry.capturer import accept_aliases
+from torchferry.dims import Legal
 from torchferry.errors import UsageError
 from torchferry.exporter.arguments import Arguments, as_input_sets, check_inputs
 from torchferry.exporter.factory import make_inputs, make_model
+from torchferry.graph.reference import Region
+from torchferry.observer import Observation
+from torchferry.observer.given import Stated, ask_maker, state_legal
+from torchferry.observer.maker import Maker
 from torchferry.values.flatten import map_leaves
 from torchferry.zoo import catalogue
 from torchferry.zoo.archive import load_program
@@ -43,6 +48,8 @@ class Source:
         program: what the ``.pt2`` file holds, else ``None``.
         files: the mapped files in which the weights lie, when that was asked for.
         training: whether it came in training mode; it is in eval mode now.
+        legal: the sizes that are legal, as the user states them.
+        seen: the input sets and the function of sizes that gave them, if one did.
     """
 
     title: str
@@ -51,6 +58,23 @@ class Source:
     program: torch.export.ExportedProgram | None = None
     files: tuple[MappedFile, ...] = ()
     training: bool = False
+    legal: Legal = field(default_factory=Legal)
+    seen: Observation | None = None
+
+    @property
+    def regions(self) -> list[Region]:
+        """The mapped files as an ONNX model refers to them."""
+        return [Region(f.path, f.address, f.size) for f in self.files]
+
+    def observed(self, seen: Observation) -> Observation:
+        """Calls of the input sets in their order, with what else is known of the inputs."""
+        if self.seen is None or self.seen.maker is None:
+            return state_legal(seen, self.legal) if self.legal else seen
+        calls = [
+            replace(call, sizes=one.sizes)
+            for call, one in zip(seen.calls, self.seen.calls, strict=True)
+        ]
+        return replace(seen, calls=calls, legal=self.seen.legal, maker=self.seen.maker)
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,7 @@ def load_source(
     text: str,
     *,
     inputs: str | None = None,
+    sizes: Stated = None,
     dtype: str | None = None,
     least: int = 2,
     mapped: bool = False,
@@ -76,8 +101,10 @@ def load_source(
     Args:
         text: ``zoo:NAME``, a Hugging Face folder, ``package.module:factory`` (or
             ``FILE.py:factory``), or a ``.pt2`` file.
-        inputs: ``FILE.py:function``, called with no arguments or with the model; it returns the
-            input sets. ``None``: those that come with the model, or are made for its class.
+        inputs: ``FILE.py:NAME``, a list, or a function that returns the input sets or is one of
+            sizes: see `make_inputs`. ``None``: those that come with the model, or are made for
+            its class.
+        sizes: the legal sizes, as `Legal.of` takes them.
         dtype: a key of `DTYPES`, for the floating point weights and inputs; ``None`` leaves them.
         least: how many input sets are needed; sizes that differ show which dimensions vary. A
             ``.pt2`` file knows them already: one set is enough.
@@ -95,20 +122,30 @@ def load_source(
         if loaded.program is not None:
             raise UsageError(f"{text} is exported already and keeps its dtypes; leave out --dtype")
         _cast(model, DTYPES[dtype])
-    origin = text
+    origin, legal = text, Legal.of(sizes)
     if inputs is not None:
-        sets, origin = make_inputs(inputs, model), f"--inputs {inputs}"
-    if sets is None:
-        sets = input_sets(model) if run else unrun_input_sets(model)
-    found = as_input_sets(sets, origin)
+        sets, origin = make_inputs(inputs, model, legal), f"--inputs {inputs}"
+    found, seen = _sets(sets, model, dtype, origin, run=run)
     needed = least if loaded.program is None else min(least, 1)
     if len(found) < needed:
         raise UsageError(
             f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
             "of different sizes are needed, to see which dimensions vary"
         )
-    fitting = _fitting(found, model, dtype)
-    return Source(text, model, fitting, loaded.program, loaded.files, loaded.training)
+    return Source(text, model, found, loaded.program, loaded.files, loaded.training, legal, seen)
+
+
+def _sets(
+    sets: Any, model: nn.Module, dtype: str | None, origin: str, *, run: bool
+) -> tuple[list[Arguments], Observation | None]:
+    """Input sets that fit the model, and what a function of sizes that gave them tells of them."""
+    if isinstance(sets, Maker):
+        maker = replace(sets, finish=lambda one: _fitting([one], model, dtype)[0])
+        seen = ask_maker(model, maker, run=run)
+        return [(call.args, call.kwargs) for call in seen.calls], seen
+    if sets is None:
+        sets = input_sets(model) if run else unrun_input_sets(model)
+    return _fitting(as_input_sets(sets, origin), model, dtype), None
 
 
 def _load_model(text: str, mapped: bool) -> _Loaded:

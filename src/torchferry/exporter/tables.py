@@ -118,9 +118,11 @@ def sizes_table(found: Findings) -> Table:
             rows.append(
                 (*sizes, origin, worst.name, _figure(worst.difference.abs), _verdict(worst))
             )
+        elif check.untried is not None:
+            rows.append((*sizes, origin, "", "", Cell(f"not tried: {check.untried}", "warn")))
         elif check.refused is not None:
-            text = Cell(f"PyTorch refuses: {check.refused}", "muted")
-            rows.append((*sizes, origin, "", "", text))
+            said = "" if check.refused.startswith("PyTorch ") else "PyTorch refuses: "
+            rows.append((*sizes, origin, "", "", Cell(f"{said}{check.refused}", "muted")))
         else:
             rows.append((*sizes, origin, "", "", Cell(check.error or "no output", "bad")))
     return Table((*names, "inputs", "worst output", "max abs", "verdict"), tuple(rows))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Literal
 
@@ -13,11 +14,12 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
 from torchferry.capturer.joined import joined_leaves
-from torchferry.capturer.patches.sliding_window import count_by_mask, window_length
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
+from torchferry.exporter.apart import can_fork
 from torchferry.exporter.rounding import doubled, nudged, rounding_error, settled, to_double
-from torchferry.exporter.sizes import Sizes, lengths_of_caches, other_sizes
+from torchferry.exporter.sizes import Sizes, further_sizes, other_sizes
+from torchferry.exporter.trials import Budget, Trials
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
@@ -68,6 +70,8 @@ class Check:
         error: what went wrong on onnxruntime's side.
         changed: arguments that PyTorch changed in place without returning what it made of them.
         blame: which step brought a difference in, as a sentence.
+        breaks: the condition of the captured program that the sizes do not fulfil.
+        untried: why nothing was run, or not to its end: ``beyond the budget of 60 s``.
     """
 
     sizes: Sizes
@@ -77,6 +81,8 @@ class Check:
     error: str | None = None
     blame: str | None = None
     changed: tuple[str, ...] = ()
+    breaks: Condition | None = None
+    untried: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -100,6 +106,7 @@ def verify(
     bounds: Mapping[str, tuple[int, int | None]] | None = None,
     conditions: Sequence[Condition] = (),
     joined: Collection[str] = (),
+    budget: float | None = None,
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
 
@@ -114,42 +121,43 @@ def verify(
         conditions: what it took for granted of the sizes: some that break each are tried too.
         joined: fields of the outputs that it has in one tensor, as
             `torchferry.capturer.Captured` says.
+        budget: seconds that all sizes that are made may take; see `Budget`.
 
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
     """
     runner = _Runner(model, seen, session, tolerance, program=program, joined=joined)
+    begin = time.process_time()
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
-    for group in other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions):
-        tried = []
-        for wanted in group:
-            sizes, inputs = _possible(seen, wanted)
-            if inputs is None:
-                continue
-            tried.append(runner.check(inputs, sizes, made=True))
-            if tried[-1].refused is None:
-                break
-        if tried:
-            checks.append(tried[-1] if tried[-1].refused is None else tried[0])
-    return checks
+    trials = Trials(
+        runner, seen, Budget.of(budget, time.process_time() - begin), row=Check,
+        forks=can_fork(model),
+    )  # fmt: skip
+    groups = other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions)
+    rows = trials.run(groups)
+    left = _never_accepted(seen, fixed or {}, [check for _, check in rows], checks)
+    further = trials.run(further_sizes(seen, left, keep=fixed, conditions=conditions))
+    rows += [(group, check) for group, check in further if check.refused is None]
+    return checks + [replace(check, breaks=group.breaks) for group, check in rows]
 
 
-def _possible(seen: Observation, sizes: Sizes) -> tuple[Sizes, tuple[Any, Any] | None]:
-    """The sizes, or some like them that a run can have, and inputs; no inputs if there are none.
-
-    A cache with a window holds the last tokens before the queries, as many as fit, and knows how
-    many there have been.
-    """
-    length = window_length(seen.inputs_at(sizes)[1])
-    names = [] if length is None else lengths_of_caches(seen)
-    for other in (sizes, *({**sizes, name: length} for name in names if length is not None)):
-        inputs = seen.inputs_at(other)
-        if window_length(inputs[1]) is None:
-            count_by_mask(inputs[1])
-            return other, inputs
-    return sizes, None
+def _never_accepted(
+    seen: Observation, fixed: Mapping[str, int], made: Sequence[Check], recorded: Sequence[Check]
+) -> list[str]:
+    """The dynamic names of which PyTorch accepted no size but those recorded."""
+    if any(check.untried is not None for check in made):
+        return []  # there is no time or memory for more
+    known = {(name, size) for check in recorded for name, size in check.sizes.items()}
+    accepted = {
+        name
+        for check in made
+        if check.refused is None
+        for name, size in check.sizes.items()
+        if (name, size) not in known
+    }
+    return [name for name in seen.free_names if name not in {*accepted, *fixed}]
 
 
 class _Runner:

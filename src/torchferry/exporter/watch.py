@@ -17,6 +17,7 @@ from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
 from torchferry.exporter.tables import argument_table
 from torchferry.observer import Observation, observe
+from torchferry.observer.given import Stated
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
 from torchferry.report.model import Source as Text
@@ -32,6 +33,7 @@ def watch(
     model: str,
     *,
     inputs: str | None = None,
+    sizes: Stated = None,
     dtype: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
@@ -39,8 +41,9 @@ def watch(
 
     Args:
         model: what `load_source` accepts.
-        inputs: ``FILE.py:function`` that gives the input sets; one is enough, but cannot tell
-            which dimensions vary.
+        inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`; one is enough, but
+            cannot tell which dimensions vary.
+        sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
         progress: called with the name of each step as it begins.
 
@@ -51,7 +54,7 @@ def watch(
         UsageError: the model or the inputs cannot be used, or an argument changes its rank, its
             dtype or its value.
     """
-    source, seen = run_source(model, inputs, dtype, Steps(progress), least=1)
+    source, seen = run_source(model, inputs, dtype, Steps(progress), sizes=sizes, least=1)
     if source.program is None:
         return _report(
             source, seen, ModelInputs(source.model, [(c.args, c.kwargs) for c in seen.calls])
@@ -62,7 +65,13 @@ def watch(
 
 
 def run_source(
-    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, least: int = 2
+    model: str,
+    inputs: str | None,
+    dtype: str | None,
+    steps: Steps,
+    *,
+    sizes: Stated = None,
+    least: int = 2,
 ) -> tuple[Source, Observation]:
     """Load a model and run it on every input set.
 
@@ -71,20 +80,27 @@ def run_source(
         inputs: ``FILE.py:function``, or ``None``.
         dtype: see `load_source`.
         steps: gets the steps ``load model`` and ``observe``.
+        sizes: the legal sizes.
         least: how many input sets are needed.
 
     Raises:
         UsageError: the model or the inputs cannot be used, or a run raises: says on which set.
     """
-    source = load_model(model, inputs, dtype, steps, least=least)
+    source = load_model(model, inputs, dtype, steps, sizes=sizes, least=least)
     with steps.step("observe") as made, observe(source.model) as seen:
         run_sets(source)
         made(counted(len(seen.calls), "call"))
-    return source, seen
+    return source, source.observed(seen)
 
 
 def load_model(
-    model: str, inputs: str | None, dtype: str | None, steps: Steps, *, least: int
+    model: str,
+    inputs: str | None,
+    dtype: str | None,
+    steps: Steps,
+    *,
+    sizes: Stated = None,
+    least: int,
 ) -> Source:
     """Load a model as the step ``load model``; see `run_source`.
 
@@ -92,7 +108,7 @@ def load_model(
         UsageError: the model or the inputs cannot be used.
     """
     with steps.step("load model") as made:
-        source = load_source(model, inputs=inputs, dtype=dtype, least=least)
+        source = load_source(model, inputs=inputs, sizes=sizes, dtype=dtype, least=least)
         made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
     return source
 
@@ -119,7 +135,7 @@ def _run(source: Source, number: int) -> None:
 
 
 def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Report:
-    found = seen if given is None else given.observation
+    found = seen if given is None or seen.maker is not None else given.observation
     names = found.dynamic_names
     unknown = () if given is None else given.unknown
     dynamic = f"dynamic: {', '.join(names)}" if names else "no dimension varies"
@@ -128,9 +144,7 @@ def _report(source: Source, seen: Observation, given: ModelInputs | None) -> Rep
     if unknown:
         once = "all arguments" if len(seen.calls) == 1 else ", ".join(unknown)
         verdict += f"; what varies of {once} cannot be known from one call"
-        steps.insert(
-            0, "give two or more input sets of different sizes: --inputs FILE.py:function"
-        )
+        steps.insert(0, "give two or more input sets of different sizes: --inputs FILE.py:NAME")
     if given is not None and given.unvaried:
         verdict += "; all calls have the same sizes, which says nothing of what may vary"
         steps.insert(0, "give input sets of different sizes: --inputs FILE.py:function")

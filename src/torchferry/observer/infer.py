@@ -16,7 +16,7 @@ from torchferry.observer.naming import conventional_name, in_cache, input_name, 
 from torchferry.values.flatten import Path, flatten, path_text
 from torchferry.values.kinds import find_kind
 
-__all__ = ["Argument", "Axis", "infer_arguments"]
+__all__ = ["Argument", "Axis", "infer_arguments", "same_constant"]
 
 Sizes = tuple[int | None, ...]  # one a call; None where the call says nothing
 Place = tuple[Path, int, int]  # path of a tensor, axis, rank
@@ -141,7 +141,7 @@ def _check(path: Path, column: Sequence[Any]) -> None:
         return
     for leaf in (first, *others):
         _refuse_opaque(where, leaf)
-    different = next((leaf for leaf in others if not _equal(first, leaf)), None)
+    different = next((leaf for leaf in others if not same_constant(first, leaf)), None)
     if different is not None and not _varies(column):
         raise UsageError(
             f"argument {where} is {_shown(first)} in one call and {_shown(different)} in another: "
@@ -162,7 +162,7 @@ def _refuse_opaque(where: str, leaf: Any) -> None:
         )
 
 
-def _equal(left: Any, right: Any) -> bool:
+def same_constant(left: Any, right: Any) -> bool:
     """Whether two constants are one: ``1`` is not ``True``, and NaN is NaN."""
     if type(left) is not type(right):
         return False

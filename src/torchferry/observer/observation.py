@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 
-from torchferry.dims import Dim, Size, evaluate, names_in
+from torchferry.dims import Dim, Legal, Size, evaluate, names_in
 from torchferry.errors import UsageError
 from torchferry.observer.infer import Argument, Axis, infer_arguments
 from torchferry.observer.keep import keep_set
+from torchferry.observer.maker import Maker, check_leaves
 from torchferry.observer.naming import mixed_names
 from torchferry.observer.resize import resize
 from torchferry.observer.sets import as_sets, fill_defaults, given_values, refuse_mixed
 from torchferry.observer.tree import leaves_of, preallocated_caches, replace_leaves
+from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text
 
@@ -37,12 +39,14 @@ class Call:
         kwargs: named arguments, as they were before the call.
         outputs: what the model returned.
         seconds: wall time of the call.
+        sizes: what the user's function was asked for, if that gave the arguments.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outputs: Any = None
     seconds: float = 0.0
+    sizes: Mapping[str, int] | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return string_type((self.args, self.kwargs), with_shape=True)
@@ -65,6 +69,8 @@ class Observation:
         named: sizes the caller fixed or named: ``{("x", 1): Dim.of("width")}``; they win over
             what is inferred.
         positional: names of arguments that are known by position only, for people to read.
+        legal: the sizes that may be tried.
+        maker: the user's function that gives inputs of any sizes, where there is one.
     """
 
     signature: inspect.Signature
@@ -72,6 +78,8 @@ class Observation:
     calls: list[Call] = field(default_factory=list)
     named: Mapping[tuple[str, int], Size] = field(default_factory=dict)
     positional: tuple[str, ...] = ()
+    legal: Legal = field(default_factory=Legal)
+    maker: Maker | None = None
 
     def __repr__(self) -> str:
         """The first calls, in one line each; their tensors would fill pages."""
@@ -143,19 +151,7 @@ class Observation:
         calls = [self.normalized(call) for call in self.calls]
         whole = {place for call in calls for place in preallocated_caches(*call)}
         found = infer_arguments([leaves_of(*call) for call in calls], whole)
-        return tuple(self._with_names_given(argument) for argument in found)
-
-    def _with_names_given(self, argument: Argument) -> Argument:
-        first = argument.path[0]
-        if isinstance(first, int) and first < len(self.positional):
-            argument = replace(argument, label=self.positional[first])
-        axes = [
-            replace(axis, size=self.named[key], reason="given")
-            if (key := (argument.name, axis.index)) in self.named
-            else axis
-            for axis in argument.axes
-        ]
-        return replace(argument, axes=tuple(axes))
+        return tuple(_with_names_given(self, argument) for argument in found)
 
     @property
     def dynamic_names(self) -> tuple[str, ...]:
@@ -166,6 +162,12 @@ class Observation:
                 for name in sorted(names_in(axis.size)):
                     names.setdefault(name)
         return tuple(names)
+
+    @property
+    def free_names(self) -> list[str]:
+        """The dynamic names whose sizes may be chosen: all, or the parameters of a function."""
+        known = self.dynamic_names if self.maker is None else self.maker.names
+        return [name for name in known if name in self.dynamic_names]
 
     @property
     def unvaried(self) -> bool:
@@ -179,7 +181,8 @@ class Observation:
     def sizes_of(self, call: Call) -> dict[str, int]:
         """The value each dynamic name has in a call."""
         leaves = leaves_of(*self.normalized(call))
-        sizes: dict[str, int] = {}
+        names = () if call.sizes is None else self.dynamic_names
+        sizes = {name: call.sizes[name] for name in names if call.sizes and name in call.sizes}
         for argument in self.arguments:
             leaf = leaves.get(argument.path)
             for axis in argument.sizes:
@@ -219,29 +222,19 @@ class Observation:
             UsageError: a name has no size, or one that no dimension can have.
         """
         _check_sizes(sizes)
+        if self.maker is not None:
+            return _asked(self, self.maker, sizes)
         args, kwargs = self.normalized(self.best)
-        axes = {argument.path: argument.sizes for argument in self.arguments}
-        needed = {
-            name: None
-            for path in leaves_of(args, kwargs)
-            for axis in axes[path]
-            for name in sorted(names_in(axis.size))
-        }
-        missing = [name for name in needed if name not in sizes]
-        if missing:
-            raise UsageError(f"no size given for {', '.join(missing)}")
-        generator = torch.Generator().manual_seed(seed)
+        return _resized(args, kwargs, self.arguments, sizes, seed)
 
-        def resized(path: tuple[str | int, ...], leaf: Any) -> Any:
-            if leaf is None:
-                return leaf
-            shape = [evaluate(axis.size, sizes) for axis in axes[path]]
-            if isinstance(leaf, torch.Tensor):
-                _check_shape(path, shape, sizes)
-                return resize(leaf, shape, generator)
-            return shape[0] if shape else leaf
-
-        return replace_leaves(args, kwargs, change=resized)
+    def sizes_at(
+        self, sizes: Mapping[str, int], inputs: tuple[tuple[Any, ...], dict[str, Any]]
+    ) -> dict[str, int]:
+        """The value each dynamic name has in what `inputs_at` gave."""
+        if self.maker is None:
+            return dict(sizes)
+        asked = {name: size for name, size in sizes.items() if name in self.maker.names}
+        return self.sizes_of(Call(*inputs, sizes=asked))
 
     def map_sizes(
         self, change: Callable[[Argument, Axis], Any]
@@ -252,7 +245,7 @@ class Observation:
             for argument in self.arguments
             if argument.integer is not None
         }
-        return {**self._map_axes(change), **integers}
+        return {**_by_axis(self.arguments, change), **integers}
 
     def map_axes(
         self, change: Callable[[Argument, Axis], Any]
@@ -269,20 +262,7 @@ class Observation:
                     f"({', '.join(str(n) for n in argument.integer.seen if n is not None)}) and "
                     "cannot be an input here: give one value, or pass it as a tensor in every call"
                 )
-        return self._map_axes(change)
-
-    def _map_axes(
-        self, change: Callable[[Argument, Axis], Any]
-    ) -> dict[tuple[str | int, ...], Any]:
-        return {
-            argument.path: {
-                axis.index: change(argument, axis)
-                for axis in argument.axes
-                if isinstance(axis.size, Dim)
-            }
-            for argument in self.arguments
-            if argument.dtype is not None
-        }
+        return _by_axis(self.arguments, change)
 
     @classmethod
     def from_inputs(
@@ -312,6 +292,79 @@ def _bound(
         raise UsageError(
             f"{seen.title}.forward{seen.signature} cannot take {call}: {error}"
         ) from error
+
+
+def _with_names_given(seen: Observation, argument: Argument) -> Argument:
+    first = argument.path[0]
+    if isinstance(first, int) and first < len(seen.positional):
+        argument = replace(argument, label=seen.positional[first])
+
+    def named(axis: Axis) -> Axis:
+        if (key := (argument.name, axis.index)) in seen.named:
+            return replace(axis, size=seen.named[key], reason="given")
+        return axis if seen.maker is None else seen.maker.describe(argument.name, axis)
+
+    integer = argument.integer and named(argument.integer)
+    return replace(argument, axes=tuple(map(named, argument.axes)), integer=integer)
+
+
+def _by_axis(
+    arguments: Iterable[Argument], change: Callable[[Argument, Axis], Any]
+) -> dict[tuple[str | int, ...], Any]:
+    return {
+        argument.path: {
+            axis.index: change(argument, axis)
+            for axis in argument.axes
+            if isinstance(axis.size, Dim)
+        }
+        for argument in arguments
+        if argument.dtype is not None
+    }
+
+
+def _asked(
+    seen: Observation, maker: Maker, sizes: Mapping[str, int]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs from the user's function; those recorded, if they have these sizes."""
+    for call in seen.calls:
+        if call.sizes and all(sizes.get(name) == size for name, size in call.sizes.items()):
+            recorded: tuple[tuple[Any, ...], dict[str, Any]] = clone(seen.normalized(call))
+            return recorded
+    args, kwargs = seen.normalized(Call(*maker(sizes)))
+    check_leaves(leaves_of(args, kwargs), seen.arguments, maker.text(sizes))
+    return args, kwargs
+
+
+def _resized(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    arguments: Sequence[Argument],
+    sizes: Mapping[str, int],
+    seed: int,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a call, stretched or shrunk to other sizes."""
+    axes = {argument.path: argument.sizes for argument in arguments}
+    needed = {
+        name: None
+        for path in leaves_of(args, kwargs)
+        for axis in axes[path]
+        for name in sorted(names_in(axis.size))
+    }
+    missing = [name for name in needed if name not in sizes]
+    if missing:
+        raise UsageError(f"no size given for {', '.join(missing)}")
+    generator = torch.Generator().manual_seed(seed)
+
+    def resized(path: Path, leaf: Any) -> Any:
+        if leaf is None:
+            return leaf
+        shape = [evaluate(axis.size, sizes) for axis in axes[path]]
+        if isinstance(leaf, torch.Tensor):
+            _check_shape(path, shape, sizes)
+            return resize(leaf, shape, generator)
+        return shape[0] if shape else leaf
+
+    return replace_leaves(args, kwargs, change=resized)
 
 
 def _check_sizes(sizes: Mapping[str, object]) -> None:

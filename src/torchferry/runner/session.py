@@ -57,7 +57,6 @@ class Session:
     Attributes:
         path: the model's file.
         signature: how its tensors stand in arguments and outputs.
-        session: the ``onnxruntime.InferenceSession``.
     """
 
     def __init__(
@@ -66,6 +65,7 @@ class Session:
         *,
         providers: Sequence[str] | None = None,
         conditions: bool = True,
+        threads: int | None = None,
     ) -> None:
         """Load a model that torchferry wrote.
 
@@ -73,6 +73,7 @@ class Session:
             path: the ``.onnx`` file.
             providers: onnxruntime's execution providers; the CPU's when ``None``.
             conditions: whether calls are refused that nothing was proven of.
+            threads: that it may use; as many as there are cores when ``None``.
 
         Raises:
             UsageError: the file does not exist or was not written by torchferry, or onnxruntime
@@ -80,7 +81,10 @@ class Session:
             RunError: onnxruntime cannot load it; names the node it blames.
         """
         self.path = Path(path)
-        self.session = _loaded(self.path, providers)
+        if not self.path.is_file():
+            raise UsageError(f"no model at {self.path}")
+        self._providers = _known(providers or ["CPUExecutionProvider"])
+        self._threads = threads or 0
         metadata = self.session.get_modelmeta().custom_metadata_map
         if SIGNATURE_KEY not in metadata:
             raise UsageError(
@@ -103,6 +107,25 @@ class Session:
         if strange:
             raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")
         self._kinds = {name: _TYPES[kind][1] for name, kind in inputs.items()}
+
+    @cached_property
+    def session(self) -> onnxruntime.InferenceSession:
+        """The session of onnxruntime, loaded again after `unload`.
+
+        Raises:
+            RunError: onnxruntime cannot load the model; names the node it blames.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # errors come back as exceptions
+        options.intra_op_num_threads = self._threads
+        try:
+            return onnxruntime.InferenceSession(str(self.path), options, providers=self._providers)
+        except _ort_errors() as error:
+            raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
+
+    def unload(self) -> None:
+        """Free onnxruntime's memory; the next call loads the file again."""
+        self.__dict__.pop("session", None)
 
     @cached_property
     def inputs(self) -> dict[str, InputInfo]:
@@ -147,23 +170,14 @@ class Session:
         return {name: _to_torch(r) for name, r in zip(self._outputs, results, strict=True)}
 
 
-def _loaded(path: Path, providers: Sequence[str] | None) -> onnxruntime.InferenceSession:
-    if not path.is_file():
-        raise UsageError(f"no model at {path}")
-    unknown = {*(providers or ())} - {*onnxruntime.get_available_providers()}
+def _known(providers: Sequence[str]) -> list[str]:
+    available = onnxruntime.get_available_providers()
+    unknown = {*providers} - {*available}
     if unknown:
         raise UsageError(
-            f"onnxruntime has no {unknown.pop()} here: choose from "
-            f"{', '.join(onnxruntime.get_available_providers())}"
+            f"onnxruntime has no {unknown.pop()} here: choose from {', '.join(available)}"
         )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors come back as exceptions
-    try:
-        return onnxruntime.InferenceSession(
-            str(path), options, providers=list(providers or ["CPUExecutionProvider"])
-        )
-    except _ort_errors() as error:
-        raise _run_error(f"onnxruntime cannot load {path}", error) from error
+    return list(providers)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

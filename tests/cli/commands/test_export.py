@@ -35,7 +35,8 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
     assert CliRunner().invoke(app, ["export", "zoo:mlp", "-o", "out"]).exit_code == 0
     assert callable(given.pop("progress"))
     assert given == {
-        "model": "zoo:mlp", "out": Path("out"), "inputs": None, "target": "onnx", "opset": None,
+        "model": "zoo:mlp", "out": Path("out"), "inputs": None, "sizes": None,
+        "budget": None, "target": "onnx", "opset": None,
         "dtype": None, "exporter": "to_onnx", "weights": "copy", "check": True,
         "rewrite": False, "strict": False, "replace": False,
     }  # fmt: skip
@@ -43,14 +44,16 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
 
 def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
     words = (
-        "export m.pt2 --output a/b --inputs f.py:sets --target onnxruntime --opset 18 "
-        "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify --rewrite --strict "
-        "--force"
+        "export m.pt2 --output a/b --inputs f.py:sets --sizes n=1..4 --budget 2.5 --opset 18 "
+        "--target onnxruntime "
+        "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify "
+        "--rewrite --strict --force"
     )
     assert CliRunner().invoke(app, words.split()).exit_code == 0
     del given["progress"]
     assert given == {
-        "model": "m.pt2", "out": Path("a/b"), "inputs": "f.py:sets", "target": "onnxruntime",
+        "model": "m.pt2", "out": Path("a/b"), "inputs": "f.py:sets", "sizes": "n=1..4",
+        "budget": 2.5, "target": "onnxruntime",
         "opset": 18, "dtype": "bf16", "exporter": "onnx_dynamo", "weights": "reference",
         "check": False, "rewrite": True, "strict": True, "replace": True,
     }  # fmt: skip

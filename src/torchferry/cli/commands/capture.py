@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchferry.cli.options import DtypeOption, InputsOption
+from torchferry.cli.options import DtypeOption, InputsOption, SizesOption
 from torchferry.errors import UsageError
 from torchferry.report.model import Cell, Report, Section, Table
 
@@ -30,6 +30,7 @@ def capture(
         Path | None, typer.Option("--out", "-o", metavar="FILE.pt2", help="Save the program.")
     ] = None,
     inputs: InputsOption = None,
+    sizes: SizesOption = None,
     dtype: DtypeOption = None,
     patch: Annotated[
         bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
@@ -53,7 +54,8 @@ def capture(
         raise UsageError(f"--out {out}: give a file that ends in .pt2, in a folder that exists")
     with progress() as begin:
         steps = Steps(begin)
-        source, seen = run_source(model, inputs, dtype.value if dtype else None, steps)
+        kind = dtype.value if dtype else None
+        source, seen = run_source(model, inputs, kind, steps, sizes=sizes)
         if source.program is not None:
             raise UsageError(f"{model} is captured already; torchferry export {model} goes on")
         with steps.step("capture"):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchferry.cli.options import DtypeOption
+from torchferry.cli.options import DtypeOption, SizesOption
 from torchferry.report.model import Report
 
 __all__ = ["compare"]
@@ -81,6 +81,7 @@ def compare(
     model: _ModelArgument,
     onnx: _OnnxArgument,
     inputs: _InputsOption = None,
+    sizes: SizesOption = None,
     dtype: DtypeOption = None,
     feed: _FeedOption = _Feed.own,
     against: _AgainstOption = "program",
@@ -106,7 +107,8 @@ def compare(
 
     with progress() as begin:
         begin("load model")
-        reference, sets, notes = _reference(model, inputs, dtype.value if dtype else None)
+        kind = dtype.value if dtype else None
+        reference, sets, notes = _reference(model, inputs, sizes, kind)
         found = comparer.compare(
             reference,
             onnx,
@@ -127,7 +129,7 @@ def compare(
 
 
 def _reference(
-    model: str, inputs: str | None, dtype: str | None
+    model: str, inputs: str | None, sizes: str | None, dtype: str | None
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """What MODEL stands for, its inputs (``None`` when they are to be drawn), and notes on it."""
     from torchferry.errors import UsageError
@@ -143,7 +145,7 @@ def _reference(
             return model, None, ()
         sets = as_input_sets(call(inputs, find_function(inputs)), f"--inputs {inputs}")
         return model, sets, ()
-    loaded = source.load_source(model, inputs=inputs, dtype=dtype, least=0)
+    loaded = source.load_source(model, inputs=inputs, sizes=sizes, dtype=dtype, least=0)
     return loaded.program or loaded.model, loaded.input_sets, (_EVAL,) * loaded.training
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument, repeated
+from torchferry.cli.options import (
+    DtypeOption,
+    InputsOption,
+    ModelArgument,
+    SizesOption,
+    repeated,
+)
 from torchferry.report.diagnosis_tree import module_tree, tone_of
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Source, Table
 
@@ -61,6 +67,7 @@ _RestOption = Annotated[
 def diagnose(
     model: ModelArgument,
     inputs: InputsOption = None,
+    sizes: SizesOption = None,
     dtype: DtypeOption = None,
     exporter: _ExporterOption = _Exporter.fx,
     seconds: _SecondsOption = None,
@@ -86,7 +93,7 @@ def diagnose(
     with progress() as begin:
         begin("load model")
         kind = dtype.value if dtype else None
-        source = load_source(model, inputs=inputs, dtype=kind, least=1)
+        source = load_source(model, inputs=inputs, sizes=sizes, dtype=kind, least=1)
         found = find(
             source.model,
             source.input_sets,
@@ -98,7 +105,9 @@ def diagnose(
             progress=begin,
         )
     fixed = len(source.input_sets) == 1 and source.program is None
-    return _report(model, found, _next_steps(repeated(model, inputs, kind), found, fixed=fixed))
+    return _report(
+        model, found, _next_steps(repeated(model, inputs, kind, sizes), found, fixed=fixed)
+    )
 
 
 def _report(model: str, found: Diagnosis, next_steps: tuple[str, ...]) -> Report:

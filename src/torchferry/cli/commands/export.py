@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
+from torchferry.cli.options import (
+    BudgetOption,
+    DtypeOption,
+    InputsOption,
+    ModelArgument,
+    SizesOption,
+)
 from torchferry.report.model import Report
 
 __all__ = ["export"]
@@ -53,30 +59,34 @@ _VerifyOption = Annotated[
 ]
 
 
+_StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Fail if the ONNX model is right only where a condition holds."),
+]
+_RewriteOption = Annotated[
+    bool,
+    typer.Option(
+        "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
+    ),
+]
+
+
 def export(
     model: ModelArgument,
     out: Annotated[
         Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")
     ],
     inputs: InputsOption = None,
+    sizes: SizesOption = None,
+    budget: BudgetOption = None,
     target: _TargetOption = _Target.onnx,
     opset: _OpsetOption = None,
     dtype: DtypeOption = None,
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
     verify: _VerifyOption = True,
-    rewrite: Annotated[
-        bool,
-        typer.Option(
-            "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
-        ),
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="Fail if the ONNX model is right only where a condition holds."
-        ),
-    ] = False,
+    rewrite: _RewriteOption = False,
+    strict: _StrictOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -96,6 +106,8 @@ def export(
             model,
             out,
             inputs=inputs,
+            sizes=sizes,
+            budget=budget,
             target=target.value,
             opset=opset,
             dtype=dtype.value if dtype else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument
+from torchferry.cli.options import DtypeOption, InputsOption, ModelArgument, SizesOption
 from torchferry.report.model import Report
 
 __all__ = ["observe"]
@@ -11,6 +11,7 @@ __all__ = ["observe"]
 def observe(
     model: ModelArgument,
     inputs: InputsOption = None,
+    sizes: SizesOption = None,
     dtype: DtypeOption = None,
 ) -> Report:
     """Run MODEL on its inputs and show which dimensions are dynamic, and why.
@@ -23,4 +24,5 @@ def observe(
     from torchferry.exporter.watch import watch
 
     with progress() as begin:
-        return watch(model, inputs=inputs, dtype=dtype.value if dtype else None, progress=begin)
+        kind = dtype.value if dtype else None
+        return watch(model, inputs=inputs, sizes=sizes, dtype=kind, progress=begin)
