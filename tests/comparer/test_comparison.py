@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from torchferry.comparer.comparison import Comparison, Row, Side, difference_of, side_of
+from torchferry.judge.value import difference_of
+from torchferry.comparer.comparison import Comparison, Row, Side, side_of
 from torchferry.values.difference import Discrepancy
 
 

@@ -9,7 +9,7 @@ from torchferry.comparer.piece import Runner
 from torchferry.comparer.reference import of_program
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
 
 
 def allows(expected, difference):

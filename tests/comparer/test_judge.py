@@ -10,7 +10,7 @@ from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.converter import convert
 from torchferry.values.difference import max_diff
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
 
 
 def allows(expected, difference):

@@ -9,7 +9,7 @@ from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.errors import ConversionError, RunError
 from torchferry.optimizer.rules import identity
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
 
 
 def allows(expected, difference):

@@ -10,7 +10,7 @@ from torchferry.comparer.setting import set_up
 from torchferry.comparer.walk import Walk
 from torchferry.converter import convert
 from torchferry.errors import UsageError
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
 
 
 def allows(expected, difference):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from torchferry.comparer.histogram import Histogram, finite_of
-from torchferry.values.difference import Discrepancy, max_diff
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
+from torchferry.values.difference import Discrepancy
 
 __all__ = [
     "Apart",
@@ -22,11 +22,8 @@ __all__ = [
     "Stage",
     "Verdict",
     "Vertex",
-    "difference_of",
     "side_of",
 ]
-
-_MASK = 1e4  # how far above all others a number is that is there to mask
 
 Apart = Callable[[torch.Tensor, torch.Tensor | None], Discrepancy]
 Verdict = Literal["ok", "differs", "random", "incomparable", "failed"]
@@ -244,29 +241,3 @@ class Comparison:
             more = f" and {len(self.suspects) - 8} more" if len(self.suspects) > 8 else ""
             lines.append(f"  at fault is one of: {', '.join(self.suspects[:8])}{more}")
         return "\n".join(lines)
-
-
-def difference_of(expected: torch.Tensor, got: torch.Tensor | None) -> Discrepancy:
-    """`max_diff` of a value; infinite when one side has none.
-
-    Where the largest number stands in several places, is far above all others, and is the same on
-    both sides there, it is a mask: the scale is that of the others.
-
-    >>> masked = torch.tensor([1.0, 2.0, -1e9, -1e9])
-    >>> difference_of(masked, masked).scale
-    2.0
-    """
-    if got is None:
-        return Discrepancy(math.inf, math.inf, math.inf, reason="it could not be computed")
-    if expected.is_complex() and not got.is_complex():
-        expected = torch.view_as_real(expected.resolve_conj())
-    found = max_diff(expected, got)
-    if found.scale < _MASK or found.reason is not None or not expected.is_floating_point():
-        return found
-    size = expected.detach().abs()
-    mask = size == found.scale
-    scale = float(size.where(size < found.scale, 0).max())
-    if scale == 0 or scale * _MASK > found.scale or int(mask.sum()) < 2:
-        return found
-    same = bool((expected[mask] == got.to(expected.device)[mask]).all())
-    return replace(found, scale=scale) if same else found

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.modules import called, numbers_of
 from torchferry.comparer.setting import Setting
 from torchferry.errors import UsageError
+from torchferry.judge.value import difference_of
 from torchferry.values.randomness import random_kept
 
 __all__ = ["explain_eager"]

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from torchferry.comparer.chance import Chance, as_good, chance_of_model
-from torchferry.comparer.comparison import Verdict, difference_of
-from torchferry.comparer.draws import may_be_drawn
+from torchferry.comparer.chance import Chance, chance_of_model
+from torchferry.comparer.comparison import Verdict
 from torchferry.comparer.setting import Setting
+from torchferry.judge.choices import as_good
+from torchferry.judge.draws import may_be_drawn
+from torchferry.judge.value import difference_of
 from torchferry.values.difference import Discrepancy
 
 __all__ = ["Allows", "Judge"]

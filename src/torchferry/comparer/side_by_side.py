@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.comparer.chance import chance_of_model
-from torchferry.comparer.comparison import Comparison, Verdict, difference_of
+from torchferry.comparer.comparison import Comparison, Verdict
 from torchferry.comparer.eager import explain_eager
 from torchferry.comparer.isolate import check_places, isolate
 from torchferry.comparer.judge import Allows, Judge
@@ -21,10 +21,11 @@ from torchferry.comparer.stages import bisect_stages
 from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Feed, Walk
 from torchferry.errors import RunError, UsageError
+from torchferry.judge.tolerance import Tolerance
+from torchferry.judge.value import difference_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy
 from torchferry.values.randomness import random_kept
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["compare"]
 

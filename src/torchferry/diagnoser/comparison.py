@@ -19,13 +19,13 @@ from torchferry.diagnoser.divergence import line_of_change
 from torchferry.diagnoser.made import tensors_of
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.tree import Piece, Record
+from torchferry.judge.tolerance import Tolerance
 from torchferry.observer.observation import Call
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
 from torchferry.values.flatten import flatten, map_leaves
 from torchferry.values.randomness import random_kept
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["baked", "changing_line", "difference", "is_random", "is_rounding", "repeats"]
 

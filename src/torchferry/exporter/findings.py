@@ -9,8 +9,8 @@ import onnx_ir as ir
 from torchferry.capturer import Captured
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.verify import Check
+from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["Findings"]
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from torchferry.comparer.draws import may_be_drawn
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.draws import may_be_drawn
+from torchferry.judge.tolerance import Tolerance
 
 FREE, UNIT = (-math.inf, math.inf), (0.0, 1.0)
 

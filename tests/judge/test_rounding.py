@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import torch
 from torch import nn
-
 from torchferry.exporter.rounding import doubled, nudged, rounding_error, settled, to_double
+
 from torchferry.values import make_dynamic_cache
 
 
