@@ -206,7 +206,10 @@ def test_dropout_in_training_mode_is_random() -> None:
     dropout = nn.Dropout(0.5)
     drops = nn.functional.dropout
     assert verdicts(check(dropout.train(), drops)) == {"random"}
-    assert verdicts(check(dropout.train(), lambda x: drops(x) * 3)) == {"differs"}
+    sets = [torch.ones(3, 40), torch.ones(5, 40)]
+    checks = check(dropout.train(), lambda x: drops(x) * 3, sets=sets)
+    assert verdicts(checks) == {"differs"}
+    assert "not from the same distribution" in checks[0].outputs[0].verdict.evidence
     assert verdicts(check(dropout.eval(), lambda x: x)) == {"equal"}
 
 

@@ -195,9 +195,9 @@ def _tolerance(
 ) -> Tolerance:
     if any(limit is not None and not limit >= 0 for limit in (atol, rtol)):
         raise UsageError(f"tolerances are 0 or more, not atol={atol}, rtol={rtol}")
-    given = {"atol": atol, "rtol": rtol}
-    chosen = {name: limit for name, limit in given.items() if limit is not None}
-    return replace(Tolerance.inside(dtype, setting.coarsest), **chosen)
+    usual = Tolerance.inside(dtype, setting.coarsest)
+    chosen = usual.atol if atol is None else atol, usual.rtol if rtol is None else rtol
+    return replace(usual, atol=chosen[0], rtol=chosen[1])
 
 
 def _allowing(setting: Setting, atol: float | None, rtol: float | None) -> Allows:

@@ -93,7 +93,7 @@ class ChoosesOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]  # m
 
     def _ranks(self, numbers: torch.Tensor, dim: int) -> torch.Tensor | None:
         """Other numbers in the same order but for those that tie; None when none does."""
-        ordered, places = numbers.detach().sort(dim, stable=True)
+        ordered, places = numbers.detach().sort(dim=dim, stable=True)
         here, after = (
             ordered.narrow(dim, 0, ordered.shape[dim] - 1),
             ordered.narrow(dim, 1, -1 + ordered.shape[dim]),

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from torchferry.values.kinds import attempt
 from torchferry.values.measure import is_numeric
 from torchferry.values.randomness import random_kept
 
-__all__ = ["Again", "Leaves", "Reference", "Run"]
+__all__ = ["BAKED", "OWN_DRAWS", "Again", "Leaves", "Reference", "Run"]
 
 Run = Callable[[torch.nn.Module, Any], Any]
 """Calls a module, or a copy of it, on inputs, which it may write into."""
@@ -37,7 +37,7 @@ _ROUNDINGS = (3, 12)  # runs: most differences of rounding show in few, choices 
 _CHOICES = 5
 _DRAWS = 12
 _SPREAD = 10  # times what other choices change, which no difference by them exceeds
-_BAKED = (
+BAKED = (
     "PyTorch computes something else each time it is called, also with equal random numbers of "
     "torch: what that comes from (Python's or NumPy's random numbers, a clock, a counter) is a "
     "constant in what was exported"
@@ -47,7 +47,7 @@ _OTHER_DRAWS = "both sides draw random numbers, but not from the same distributi
 _DRAWN = "PyTorch draws random numbers for it"
 _EARLIER = "PyTorch itself returns another value now: it depends on earlier calls"
 _SAME_SEED = "PyTorch draws random numbers; with the same seed both sides agree"
-_OWN_DRAWS = "both sides draw random numbers for it, each its own"
+OWN_DRAWS = "both sides draw random numbers for it, each its own"
 
 
 def _flat(outputs: Any) -> list[tuple[Path, Any]]:
@@ -178,7 +178,7 @@ class Reference:
         """The leaves of so many runs whose inputs and results are rounded otherwise."""
         for seed in range(len(self._roundings), count):
             generator = torch.Generator().manual_seed(seed)
-            inputs = map_leaves(lambda leaf, g=generator: _moved(leaf, g), self._inputs)
+            inputs = map_leaves(partial(_moved, generator=generator), self._inputs)
             self._roundings.append(self._otherwise(0, RoundsOtherwise(seed), inputs))
         return self._roundings
 
@@ -260,7 +260,7 @@ class Reference:
         if self.repeats(path):
             return None
         found = self._choice(path, got, tolerance) if self._chosen.unset else None
-        return found or Verdict("differs", max_diff(self._right[path], got), _BAKED)
+        return found or Verdict("differs", max_diff(self._right[path], got), BAKED)
 
     def _choice(self, path: Path, got: Any, tolerance: Tolerance | Limits) -> Verdict | None:
         """The verdict where PyTorch may choose otherwise, and the other side does."""
@@ -344,7 +344,9 @@ class _Draws:
     def _theirs(self) -> list[dict[Path, Any]]:
         """The other side's leaves in several runs, the first with seed 0; fewer where it fails."""
         runs: list[dict[Path, Any]] = []
-        for seed in range(_DRAWS) if self._again is not None else ():
+        if self._again is None:
+            return runs
+        for seed in range(_DRAWS):
             with random_kept(), torch.no_grad():
                 torch.manual_seed(seed)
                 runs.append(self._of._by_path(attempt(self._again)[0]))
@@ -370,9 +372,11 @@ class _Draws:
             return Verdict("random", difference, _DRAWN) if ours else None
         if _all_equal(theirs):
             return None if passes else Verdict("differs", difference, _CONSTANT)
+        if difference.abs > _SPREAD * max(max_diff(seeded, other).abs for other in ours):
+            return None  # no draw explains it
         fair = all(is_numeric(one) for one in ours + theirs) and same_moments(ours, theirs)
         kind: Kind = "random" if fair else "differs"
-        return Verdict(kind, difference, _OWN_DRAWS if fair else _OTHER_DRAWS)
+        return Verdict(kind, difference, OWN_DRAWS if fair else _OTHER_DRAWS)
 
 
 def _all_equal(values: Sequence[Any]) -> bool:
