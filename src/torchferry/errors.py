@@ -7,18 +7,21 @@ FerryError
 │   ├─ MissingLowering   operators without an ONNX form, all of them at once
 │   └─ LoweringFailed    one operator, with what it was given
 ├─ RunError            onnxruntime refused to load or run the model
+├─ Mismatch            a compiled graph computes something else than PyTorch
 └─ RuleBroke           a rule of the optimizer made an invalid graph
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "CaptureError",
     "ConversionError",
     "FerryError",
     "LoweringFailed",
+    "Mismatch",
     "MissingLowering",
     "RuleBroke",
     "RunError",
@@ -105,6 +108,20 @@ class RunError(FerryError):
     def __init__(self, message: str, *, node: str | None = None) -> None:
         super().__init__(message)
         self.node = node
+
+
+class Mismatch(FerryError):  # noqa: N818  (the name says it)
+    """A compiled graph that is verified computes something else than PyTorch.
+
+    Attributes:
+        worst: the `torchferry.Discrepancy` of the result that is furthest off.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, worst: Any) -> None:
+        super().__init__(message)
+        self.worst = worst
 
 
 class RuleBroke(FerryError):  # noqa: N818  (the name says who did what)

@@ -273,6 +273,8 @@ class Reference:
 
     def repeats(self, path: Path) -> bool:
         """Whether a leaf is the same in another run with equal random numbers of torch."""
+        if path not in self._seeded:
+            return True  # nobody knows
         return _allows(self._widened(path), self._seeded[path], self._same_seed.get(path))
 
     def _widened(self, path: Path) -> Tolerance | Limits:
@@ -359,7 +361,7 @@ class _Draws:
         """
         of, tolerance = self._of, self._of._widened(path)
         seeded, right = of._seeded.get(path), of._right[path]
-        again = _allows(tolerance, right, seeded)
+        again = seeded is None or _allows(tolerance, right, seeded)
         if (again and not of._draws) or not of.repeats(path):
             return None
         ours = [seeded, *(run.get(path) for run in of._other_seeds)] if of._draws else []

@@ -58,6 +58,8 @@ class Verdict:
         'max abs 0.5, max rel 2 (limit 0.1 (float32)); a fault'
         """
         difference = self.difference
+        if self.kind == "failed":
+            return self.evidence
         text = difference.reason or f"max abs {difference.abs:.3g}, max rel {difference.rel:.3g}"
         if difference.dnan and not difference.reason:
             text += f", {difference.dnan} NaN on one side only"
