@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from torchferry.comparer.histogram import Histogram, finite_of
-from torchferry.judge.tolerance import Tolerance
+from torchferry.judge import Kind, Tolerance, Verdict
 from torchferry.values.difference import Discrepancy
 
 __all__ = [
@@ -20,13 +19,11 @@ __all__ = [
     "Row",
     "Side",
     "Stage",
-    "Verdict",
     "Vertex",
     "side_of",
 ]
 
 Apart = Callable[[torch.Tensor, torch.Tensor | None], Discrepancy]
-Verdict = Literal["ok", "differs", "random", "incomparable", "failed"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class Row:
     got: Side | None
     error: Discrepancy
     local: Discrepancy | None = None
-    verdict: Verdict = "ok"
+    verdict: Kind = "equal"
     note: str = ""
     histogram: Histogram | None = None
 
@@ -193,6 +190,7 @@ class Comparison:
         captured: whether the captured program computes what the module does in eager mode.
         graph: the nodes of the ONNX graph in order, for a picture of it.
         place: which set of inputs this is about, from 1: of several, the worst.
+        verdict: on the ONNX model as a whole, in the words that all commands use.
     """
 
     rows: tuple[Row, ...]
@@ -210,6 +208,7 @@ class Comparison:
     graph: tuple[Vertex, ...] = ()
     open: tuple[str, ...] = ()
     place: int = 1
+    verdict: Verdict = field(default_factory=lambda: Verdict("equal"))
 
     @property
     def ok(self) -> bool:
@@ -219,7 +218,7 @@ class Comparison:
     def __str__(self) -> str:
         """The verdict and the first divergence, in a few lines."""
         if self.first is None:
-            parts = [f"{sum(row.verdict == 'ok' for row in self.rows)} values agree"]
+            parts = [f"{sum(row.verdict == 'equal' for row in self.rows)} values agree"]
             for verdict, told in (
                 ("random", "are random"),
                 ("incomparable", "cannot be compared"),

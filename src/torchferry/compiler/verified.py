@@ -52,10 +52,13 @@ def verified(module: fx.GraphModule, run: Call, settings: Settings) -> Call:
             (path_text(path), verdict)
             for path, verdict in Reference(of, module, kept).judge(_plain(results), again)
         ]
+        worst = worst_verdict(verdict for _, verdict in verdicts)
         if settings.storage is not None:
-            verdict = {"sizes": sizes, "results": dict(verdicts)}
-            settings.storage.setdefault("verdicts", []).append(verdict)
-        _refuse(sizes, verdicts)
+            said = {"sizes": sizes, "worst": worst, "results": dict(verdicts)}
+            settings.storage.setdefault("verdicts", []).append(said)
+        if worst.kind in ("differs", "failed"):
+            name = next(name for name, verdict in verdicts if verdict is worst)
+            raise _mismatch(name or "0", worst, sizes)
         return results
 
     if getattr(run, "_boxed_call", False):
@@ -63,13 +66,9 @@ def verified(module: fx.GraphModule, run: Call, settings: Settings) -> Call:
     return call
 
 
-def _refuse(sizes: Sequence[Any], verdicts: Sequence[tuple[str, Verdict]]) -> None:
-    worst = worst_verdict(verdict for _, verdict in verdicts)
-    if worst.kind not in ("differs", "failed"):
-        return
-    name = next(name for name, verdict in verdicts if verdict is worst)
-    raise Mismatch(
-        f"{worst.about(f'result {name or 0} of the compiled graph')}.\n"
+def _mismatch(name: str, worst: Verdict, sizes: Sequence[Any]) -> Mismatch:
+    return Mismatch(
+        f"{worst.about(f'result {name} of the compiled graph')}.\n"
         f"It was called with {', '.join(map(str, sizes))}.\n"
         "Run the model in PyTorch, or find the step that is wrong with torchferry diagnose",
         worst=worst.difference,

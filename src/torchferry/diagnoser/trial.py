@@ -296,6 +296,7 @@ def _verdict(  # noqa: PLR0917  (all that is known of the trial)
 ) -> StatusExport:
     """What the verdicts on the calls make of a program that runs."""
     worst = worst_verdict(verdict for _, verdict in judged)
+    status = replace(status, verdict=worst)
     if worst.ok:
         return status
     if worst.kind == "random":

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["RoundsOtherwise", "WatchesDtypes", "moved"]
+__all__ = ["Listener", "RoundsOtherwise", "WatchesDtypes", "moved"]
 
 _COARSE = (torch.float16, torch.bfloat16)
 _BITS = {
@@ -27,7 +27,29 @@ _EXACT = """abs amax amin arange argmax argmin argsort cat ceil clamp clamp_max 
 _EXACT_NAMES = frozenset(f"aten::{name}" for name in _EXACT.split())
 
 
-class WatchesDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes have none
+class Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes have no annotations
+    """Hears every operator that runs, but for those inside the branches of ``torch.cond``."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run the operator and hand on what is heard of it."""
+        results = func(*args, **(kwargs or {}))
+        if not isinstance(func, torch._ops.OpOverload):
+            return results
+        return self.hear(func, args, kwargs or {}, results)
+
+    def hear(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> Any:
+        """Hand on the result of an operator, or another in its place."""
+        raise NotImplementedError
+
+
+class WatchesDtypes(Listener):  # type: ignore[no-untyped-call]  # as above
     """Notes the floating dtypes of less precision than float32 in which operators compute.
 
     Attributes:
@@ -35,21 +57,19 @@ class WatchesDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # mode
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        super().__init__()
         self.coarse: set[torch.dtype] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run the operator and look at what it gives."""
-        results = func(*args, **(kwargs or {}))
+    def hear(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> Any:
+        """Look at the result."""
+        del func, args, kwargs
         for leaf in pytree.tree_leaves(results):
             if isinstance(leaf, torch.Tensor) and leaf.dtype in _COARSE:
                 self.coarse.add(leaf.dtype)
         return results
 
 
-class RoundsOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
+class RoundsOtherwise(Listener):  # type: ignore[no-untyped-call]  # as above
     """Moves every result that is rounded to a number next to it, at random.
 
     That is what another order of summation or another library does. It reaches what no change of
@@ -58,14 +78,12 @@ class RoundsOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
 
     def __init__(self, seed: int) -> None:
         """Begin a series of random moves."""
-        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run the operator and move what it rounds."""
-        results = func(*args, **(kwargs or {}))
+    def hear(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> Any:
+        """Move what the operator rounds."""
+        del kwargs
         if func._schema.name.removesuffix("_") not in _EXACT_NAMES:
             for tensor in _computed(func, results):
                 if not any(tensor is arg for arg in args) or func._schema.is_mutable:

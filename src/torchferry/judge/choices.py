@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchferry.judge.arithmetic import Listener
 from torchferry.judge.tolerance import Tolerance
 from torchferry.judge.value import difference_of
 from torchferry.values.difference import Discrepancy
@@ -36,10 +36,11 @@ UNSET = {
 }  # fmt: skip
 """Operators whose result nothing was written to."""
 
+_FILLS = (1.0, -1e4, 1e4, -1.0)  # what memory may hold that nothing wrote
 _COUNTS = {aten.mode.default, aten.nanmedian.dim}  # other places of one number are not other ranks
 
 
-class ChoosesOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes have none
+class ChoosesOtherwise(Listener):  # type: ignore[no-untyped-call]  # modes have none
     """Breaks ties otherwise than PyTorch does, and fills memory that nothing wrote.
 
     Numbers tie that are equal up to the tolerance for one value of their dtype. The first series
@@ -52,22 +53,20 @@ class ChoosesOtherwise(TorchDispatchMode):  # type: ignore[no-untyped-call]  # m
 
     def __init__(self, seed: int) -> None:
         """Begin a series of choices."""
-        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        super().__init__()
         self.ties: dict[str, None] = {}
         self.unset: dict[str, None] = {}
         self._seed = seed
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run the operator, or let it choose otherwise."""
-        results = func(*args, **(kwargs or {}))
+    def hear(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> Any:
+        """Let the operator choose otherwise."""
         if func in UNSET:
             self.unset[_place(func)] = None
-            return results.fill_(self._seed + 1 if results.dtype is not torch.bool else True)
+            floating = results.is_floating_point() or results.is_complex()
+            return results.fill_(_FILLS[self._seed % 4] if floating else self._seed % 2)
         if func in PLACES and func not in _COUNTS:
-            given = arguments(func, args, kwargs or {})
+            given = arguments(func, args, kwargs)
             if not given.get("stable"):
                 return self._chosen(func, given, results)
         return results

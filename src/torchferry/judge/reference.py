@@ -129,6 +129,7 @@ class Reference:
     ) -> Any:
         with (
             random_kept(), buffers_kept(model), torch.no_grad(), warnings.catch_warnings(),
+            (torch.compiler.set_stance("force_eager") if mode else nullcontext()),
             (mode or nullcontext()),
         ):  # fmt: skip
             warnings.simplefilter("ignore")

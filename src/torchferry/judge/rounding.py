@@ -117,6 +117,7 @@ def settled(
     if typical and moves.numel():
         rows = moves.ndim > 1 and moves.shape[-1] >= _ROW
         usual = moves.median(-1, keepdim=True).values if rows else moves.median()
+        usual = usual.masked_fill(usual.isinf(), 0.0)
         bound = torch.maximum(bound, _TYPICAL * usual.expand_as(bound))
-    rest = torch.where((off <= bound) & off.isfinite(), expected, got.to(expected))
+    rest = torch.where(off <= bound, expected, got.to(expected))
     return float(moves.max()) if tolerance.allows(max_diff(expected, rest), expected) else None
