@@ -14,6 +14,7 @@ FerryError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "CaptureError",
@@ -118,7 +119,7 @@ class Mismatch(FerryError):  # noqa: N818  (the name says what there is)
 
     exit_code = 1
 
-    def __init__(self, message: str, *, worst: object = None) -> None:
+    def __init__(self, message: str, *, worst: Any = None) -> None:
         super().__init__(message)
         self.worst = worst
 

@@ -33,9 +33,9 @@ def captured() -> Callable[..., Captured]:
                 else:
                     model(*clone(one))
         found = capture(model, seen, **options)
-        checks = compare_calls(found.program, seen, found.joined)
+        checks = compare_calls(found.program, seen, found.joined, model=model)
         assert len(checks) == len(sets)
-        told = [f"{one.sizes}: {one.error or one.difference}" for one in checks if not one.ok]
+        told = [f"{one.sizes}: {one.verdict.numbers}" for one in checks if not one.ok]
         assert not found.fixed, [str(one) for one in found.fixed]
         assert not told, told
         return found

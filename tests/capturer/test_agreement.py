@@ -27,8 +27,8 @@ def seen_at(*sizes):
 
 def test_every_call_is_compared():
     checks = compare_calls(_dynamic(), seen_at(2, 7))
-    assert [(one.ok, one.error, one.sizes) for one in checks] == [
-        (True, None, {"batch_size": 2}), (True, None, {"batch_size": 7}),
+    assert [(one.ok, one.verdict.kind, one.sizes) for one in checks] == [
+        (True, "equal", {"batch_size": 2}), (True, "equal", {"batch_size": 7}),
     ]  # fmt: skip
 
 
@@ -36,8 +36,8 @@ def test_a_size_the_program_does_not_take_is_no_agreement():
     good, bad = compare_calls(program(), seen_at(3, 7))
     assert good.ok
     assert not bad.ok
-    assert bad.difference is None
-    assert "7" in (bad.error or "")
+    assert bad.verdict.kind == "failed"
+    assert "7" in bad.verdict.evidence
 
 
 def test_other_numbers_are_no_agreement():
@@ -50,8 +50,8 @@ def test_other_numbers_are_no_agreement():
     wrong = torch.export.export(Other(), (), given, dynamic_shapes=shapes)
     (check,) = compare_calls(wrong, seen_at(2))
     assert not check.ok
-    assert check.difference is not None
-    assert check.difference.abs == pytest.approx(0.1, abs=1e-3)
+    assert check.verdict.kind == "differs"
+    assert check.verdict.difference.abs == pytest.approx(0.1, abs=1e-3)
 
 
 def test_a_call_without_what_the_program_takes():

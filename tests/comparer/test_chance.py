@@ -6,13 +6,8 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from torchferry.comparer.chance import (
-    Places,
-    Unordered,
-    as_good,
-    chance_of_model,
-    chance_of_program,
-)
+from torchferry.comparer.chance import Unordered, chance_of_model, chance_of_program
+from torchferry.judge.choices import Places
 
 aten = torch.ops.aten
 
@@ -168,56 +163,3 @@ def test_numbers_and_their_places_are_one_choice():
     assert not both.pairs({"v"})
     assert not both.pairs({"i"})
     assert Unordered(0, frozenset({"v"}), frozenset()).pairs({"v"})
-
-
-def equal(_, difference):
-    return difference.abs == 0
-
-
-NUMBERS = torch.tensor([9.0, 7.0, 7.0, 2.0, 7.0, 1.0])
-
-
-@pytest.mark.parametrize(
-    ("got", "right"),
-    [
-        ([0, 1, 2], True),
-        ([0, 2, 1], True),
-        ([0, 4, 2], True),
-        ([0, 4, 4], False),
-        ([1, 0, 2], False),
-        ([0, 1, 3], False),
-        ([0, 1, 6], False),
-        ([0, 1, -1], False),
-        ([0, 1], False),
-    ],
-)
-def test_only_equal_numbers_may_change_places(got, right):
-    expected, got = torch.tensor([0, 1, 2]), torch.tensor(got)
-    assert as_good(Places("x", 0), NUMBERS, expected, got, equal) is right
-    rows = [torch.stack([t, t]) for t in (NUMBERS, expected, got)]
-    assert as_good(Places("x", -1), *rows, equal) is right
-    assert as_good(Places("x", 0), *(t.T for t in rows), equal) is right
-
-
-def test_places_in_any_order_are_compared_as_a_set():
-    expected, got = torch.tensor([0, 1, 2]), torch.tensor([4, 0, 1])
-    assert not as_good(Places("x", 0), NUMBERS, expected, got, equal)
-    assert as_good(Places("x", 0, ordered=False), NUMBERS, expected, got, equal)
-    assert not as_good(Places("x", 0, ordered=False), NUMBERS, expected, got + 1, equal)
-
-
-def test_one_place_may_have_no_axis_of_its_own():
-    numbers = torch.tensor([[1.0, 3.0, 3.0], [5.0, 5.0, 4.0]])
-    one, other = torch.tensor([1, 0]), torch.tensor([2, 1])
-    assert as_good(Places("x", 1, kept=False), numbers, one, other, equal)
-    assert not as_good(Places("x", 1, kept=False), numbers, one, torch.tensor([1, 2]), equal)
-    assert as_good(Places("x", None), numbers, torch.tensor(3), torch.tensor(4), equal)
-    assert not as_good(Places("x", None), numbers, torch.tensor(3), torch.tensor(5), equal)
-    zero = torch.tensor(0)
-    assert as_good(Places("x", 0, kept=False), torch.tensor(2.0), zero, zero, equal)
-
-
-def test_nothing_and_numbers_that_are_no_places():
-    empty = torch.zeros(0, dtype=torch.int64)
-    assert as_good(Places("x", 0), NUMBERS, empty, empty, equal)
-    assert not as_good(Places("x", 0), NUMBERS, torch.tensor([0]), torch.tensor([0.0]), equal)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchferry.comparer.channels import channel_difference
-from torchferry.comparer.comparison import difference_of
+from torchferry.judge.value import difference_of
 
 RIGHT = torch.tensor([[1e3, 1.0, -2.0, 3.0], [2e3, -2.0, 1.0, -1.0]])
 

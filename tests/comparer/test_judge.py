@@ -9,8 +9,8 @@ from torchferry.comparer.judge import Judge
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.converter import convert
+from torchferry.judge.tolerance import Tolerance
 from torchferry.values.difference import max_diff
-from torchferry.values.tolerance import Tolerance
 
 
 def allows(expected, difference):
@@ -25,7 +25,7 @@ def test_verdicts_go_by_the_numbers(small):
     def verdict(got):
         return judge("linear", held, got, max_diff(held["linear"], got))[0]
 
-    assert verdict(torch.ones(2) + 1e-6) == "ok"
+    assert verdict(torch.ones(2) + 1e-6) == "equal"
     assert verdict(torch.ones(2) + 0.1) == "differs"
     assert verdict(torch.ones(3)) == verdict(torch.ones(2).double()) == "differs"
     assert judge("linear", held, None, max_diff(1, 2))[0] == "failed"

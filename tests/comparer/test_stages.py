@@ -8,8 +8,8 @@ from torchferry.comparer import stages
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.errors import ConversionError, RunError
+from torchferry.judge.tolerance import Tolerance
 from torchferry.optimizer.rules import identity
-from torchferry.values.tolerance import Tolerance
 
 
 def allows(expected, difference):

@@ -10,7 +10,7 @@ from torchferry.comparer.setting import set_up
 from torchferry.comparer.walk import Walk
 from torchferry.converter import convert
 from torchferry.errors import UsageError
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
 
 
 def allows(expected, difference):
@@ -30,7 +30,7 @@ def test_all_values_of_a_right_model_agree(small, monkeypatch, feed, nodes):
     monkeypatch.setattr(walks, "_NODES", nodes)
     rows = walked(small, feed).rows
     assert len(rows) == 10
-    assert {row.verdict for row in rows} == {"ok"}
+    assert {row.verdict for row in rows} == {"equal"}
     assert all((row.local is None) == (feed == "own") for row in rows)
     layers = {row.name: row.layer for row in rows}
     assert layers["silu_1"] == "blocks.1.act"
@@ -47,7 +47,7 @@ def test_a_window_ends_when_it_holds_enough(small, monkeypatch):
         return run(self, nodes, *rest)
 
     monkeypatch.setattr(walks.Windows, "run", counted)
-    assert {row.verdict for row in walked(small).rows} == {"ok"}
+    assert {row.verdict for row in walked(small).rows} == {"equal"}
     # What has no counterpart, as Sigmoid, goes with what follows.
     assert 10 <= len(calls) < len(small.onnx.graph)
     assert [node for nodes in calls for node in nodes] == list(small.onnx.graph)
@@ -57,7 +57,7 @@ def test_with_own_inputs_what_follows_a_fault_differs_too(small):
     small.spoil(small.node("Gemm"), 1)
     found = walked(small).comparison()
     verdicts = {row.name: row.verdict for row in found.rows}
-    assert verdicts["layer_norm"] == "ok"
+    assert verdicts["layer_norm"] == "equal"
     assert verdicts["linear"] == verdicts["add"] == verdicts["add_1"] == "differs"
     assert found.first.name == "linear"
 
@@ -84,7 +84,7 @@ def test_another_shape_is_a_difference_and_says_so(small):
     assert found.first.name == "cat"
     assert found.first.error.reason == "the value: expected shape (4, 3), got (2, 6)"
     rows = {row.name: row.verdict for row in walked(small, "torch").rows}
-    assert rows == {"cat": "differs", "output": "ok"}
+    assert rows == {"cat": "differs", "output": "equal"}
 
 
 def fail(small):
@@ -110,7 +110,7 @@ def test_what_follows_a_failing_node_is_compared_on_reference_values(small):
     fail(small)
     rows = {row.name: row.verdict for row in walked(small, "torch").rows}
     assert rows.pop("layer_norm_1") == "failed"
-    assert set(rows.values()) == {"ok"}
+    assert set(rows.values()) == {"equal"}
 
 
 class Noisy(torch.nn.Module):
@@ -125,7 +125,7 @@ def test_random_values_are_called_random_and_what_follows_is_compared(small, fee
     walk = walked(small, feed)
     rows = {row.name: row for row in walk.rows}
     assert rows.pop("rand_like").verdict == "random"
-    assert {row.verdict for row in rows.values()} == {"ok"}
+    assert {row.verdict for row in rows.values()} == {"equal"}
     assert set(walk.chosen) == {"rand_like"}
     assert rows["output_0"].error.abs < 1e-5
     small.node("Mul").attributes.clear()
@@ -144,8 +144,8 @@ def test_what_depends_on_random_numbers_of_one_side_cannot_be_compared(small, fe
     rows = {row.name: row for row in walked(small, feed).rows}
     assert rows["add"].verdict == "incomparable"
     assert rows["add"].note == "it depends on random numbers that each side draws for itself"
-    assert rows["output_0"].verdict == ("incomparable" if feed == "own" else "ok")
-    assert rows["output_1"].verdict == "ok"
+    assert rows["output_0"].verdict == ("incomparable" if feed == "own" else "equal")
+    assert rows["output_1"].verdict == "equal"
 
 
 @pytest.mark.parametrize("feed", ["own", "torch"])
@@ -221,7 +221,7 @@ def in_more_precision(op_type: str) -> tuple[torch.export.ExportedProgram, ir.Mo
 
 
 @pytest.mark.parametrize("feed", ["own", "torch"])
-@pytest.mark.parametrize(("op_type", "verdict"), [("Abs", "ok"), ("Neg", "differs")])
+@pytest.mark.parametrize(("op_type", "verdict"), [("Abs", "equal"), ("Neg", "differs")])
 def test_a_value_within_may_be_computed_in_more_precision(feed, op_type, verdict):
     program, model = in_more_precision(op_type)
     (setting,), _ = set_up(program, model, None, against="program", runner=Runner())

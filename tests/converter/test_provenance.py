@@ -1,12 +1,9 @@
 from pathlib import Path
 
-import pytest
 import torch
 
 from torchferry.converter import convert
-from torchferry.converter.provenance import SOURCE_KEY, module_of, provenance, user_line
-
-TORCH = str(Path(torch.__file__).parent)
+from torchferry.converter.provenance import SOURCE_KEY, module_of, provenance
 
 
 class Block(torch.nn.Module):
@@ -21,27 +18,6 @@ class Model(torch.nn.Module):
 
     def forward(self, x):
         return self.block(x) * 3
-
-
-def frame(file, line):
-    return f'File "{file}", line {line}, in forward\n    x = x + 1'
-
-
-@pytest.mark.parametrize(
-    ("trace", "line"),
-    [
-        (None, None),
-        ("", None),
-        ("no frames here", None),
-        (frame("/me/model.py", 3), "/me/model.py:3"),
-        (frame("/me/model.py", 3) + "\n" + frame("/me/layer.py", 5), "/me/layer.py:5"),
-        (frame("/me/model.py", 3) + "\n" + frame(f"{TORCH}/nn/x.py", 5), "/me/model.py:3"),
-        (frame(f"{TORCH}/nn/x.py", 5), None),
-        (frame(f"{TORCH}vision/ops.py", 5), f"{TORCH}vision/ops.py:5"),
-    ],
-)
-def test_the_users_line_is_the_innermost_that_is_not_torchs(trace, line):
-    assert user_line(trace) == line
 
 
 def test_every_node_says_where_it_comes_from():

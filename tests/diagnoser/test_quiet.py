@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from torchferry.diagnoser.quiet import line_here, quiet, telling
+from torchferry.diagnoser.quiet import quiet, telling
 
 LOG = logging.getLogger("torchferry")
 
@@ -30,12 +30,3 @@ def test_the_log_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> 
             LOG.debug("not told")
         assert capsys.readouterr().out == shown
     assert (LOG.level, list(LOG.handlers)) == before
-
-
-def test_the_running_line_is_the_callers() -> None:
-    def tells() -> str | None:
-        return line_here()
-
-    line = tells()
-    assert line is not None
-    assert line.rpartition(":")[0] == __file__

@@ -1,7 +1,7 @@
 """Small models that users met trouble with: equal to PyTorch at sizes not seen, or refused.
 
-Each runs in a process of its own, as some once ended it, and is called in the process that exported
-it and from a file.
+Each runs in a process of its own, as some once ended it, and is called where it was exported and
+from a file.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Step, Steps
 from torchferry.exporter.verify import Check
+from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation, observe
-from torchferry.values.tolerance import Tolerance
 
 
 class Branches(nn.Module):

@@ -8,9 +8,10 @@ import torch
 from torchferry.capturer import Fixed
 from torchferry.dims import Dim
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
-from torchferry.exporter.verify import Check, Compared, Verdict
+from torchferry.exporter.verify import Check, Compared
+from torchferry.judge import Kind, Verdict
 from torchferry.observer import Call, Observation
-from torchferry.values import Discrepancy, make_dynamic_cache
+from torchferry.values import make_dynamic_cache
 
 B, W = "batch_size", "x_dim_1"
 
@@ -26,8 +27,8 @@ def seen(*shapes: tuple[int, ...]) -> Observation:
 TWO = seen((3, 4), (5, 8))
 
 
-def at(verdict: Verdict | None, batch: int, width: int, *, refused: str | None = None) -> Check:
-    outputs = () if verdict is None else (Compared("y", Discrepancy(), verdict),)
+def at(verdict: Kind | None, batch: int, width: int, *, refused: str | None = None) -> Check:
+    outputs = () if verdict is None else (Compared("y", Verdict(verdict)),)
     return Check({B: batch, W: width}, made=False, outputs=outputs, refused=refused)
 
 
@@ -36,14 +37,14 @@ def checked(*checks: Check, fixed: tuple[Fixed, ...] = ()) -> dict[str, Dimensio
 
 
 def test_two_sizes_verify_a_dimension() -> None:
-    found = checked(at("ok", 3, 4), at("ok", 5, 8), at("ok", 1, 4))
+    found = checked(at("equal", 3, 4), at("equal", 5, 8), at("equal", 1, 4))
     assert [(d.status, d.agreed, d.failed, d.note) for d in found.values()] == [
         ("verified", (1, 3, 5), (), ""), ("verified", (4, 8), (), ""),
     ]  # fmt: skip
 
 
 def test_one_size_does_not() -> None:
-    found = checked(at("ok", 3, 4), at("ok", 5, 4))
+    found = checked(at("equal", 3, 4), at("equal", 5, 4))
     assert (found[B].status, found[W].status) == ("verified", "unverified")
 
 
@@ -53,23 +54,23 @@ def test_random_outputs_verify_nothing_and_fail_nothing() -> None:
 
 
 def test_the_dimension_whose_size_never_passes_is_the_culprit() -> None:
-    found = checked(at("ok", 3, 4), at("ok", 5, 8), at("differs", 1, 4))
+    found = checked(at("equal", 3, 4), at("equal", 5, 8), at("differs", 1, 4))
     assert (found[B].status, found[B].failed) == ("differs", (1,))
     assert (found[W].status, found[W].failed) == ("verified", ())
 
 
 def test_an_error_of_onnxruntime_counts_as_a_failure() -> None:
     wrong = Check({B: 1, W: 4}, made=True, error="bad Reshape")
-    assert checked(at("ok", 3, 4), at("ok", 5, 8), wrong)[B].failed == (1,)
+    assert checked(at("equal", 3, 4), at("equal", 5, 8), wrong)[B].failed == (1,)
 
 
 def test_when_both_may_be_the_culprit_neither_is_called_one() -> None:
-    found = checked(at("ok", 3, 4), at("ok", 5, 8), at("differs", 6, 9))
+    found = checked(at("equal", 3, 4), at("equal", 5, 8), at("differs", 6, 9))
     assert {d.status for d in found.values()} == {"verified"}
 
 
 def test_when_each_size_passes_elsewhere_both_are() -> None:
-    found = checked(at("ok", 3, 4), at("ok", 5, 8), at("differs", 3, 8))
+    found = checked(at("equal", 3, 4), at("equal", 5, 8), at("differs", 3, 8))
     assert {(d.status, d.failed) for d in found.values()} == {("verified", ())}
 
 
@@ -80,7 +81,7 @@ def test_nothing_passes_at_all() -> None:
 
 
 def test_sizes_that_pytorch_refuses_are_no_failure() -> None:
-    found = checked(at("ok", 3, 4), at("ok", 5, 8), at(None, 1, 4, refused="ValueError: no"))
+    found = checked(at("equal", 3, 4), at("equal", 5, 8), at(None, 1, 4, refused="ValueError: no"))
     assert (found[B].status, found[B].note) == ("verified", "PyTorch refuses 1")
     assert found[W].note == ""
 
@@ -97,7 +98,7 @@ def test_a_constant_is_specialised_and_says_by_which_line(
     size: int | Dim, line: str | None, note: str
 ) -> None:
     fixed = Fixed("x", 0, B, size, line)
-    found = checked(at("ok", 3, 4), at("ok", 5, 8), fixed=(fixed,))
+    found = checked(at("equal", 3, 4), at("equal", 5, 8), fixed=(fixed,))
     assert (found[B].status, found[B].note) == ("fixed", note)
     assert found[W].status == "verified"
 

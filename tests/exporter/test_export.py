@@ -16,9 +16,9 @@ from torch import nn
 from torchferry.errors import CaptureError, ConversionError, RunError, UsageError
 from torchferry.exporter.export import check_options, export
 from torchferry.exporter.steps import Steps
+from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation, observe
 from torchferry.report.model import Report
-from torchferry.values.tolerance import Tolerance
 
 SETS = [((torch.rand(3, 4),), {}), ((torch.rand(5, 4),), {})]
 

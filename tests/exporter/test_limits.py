@@ -4,7 +4,8 @@ import pytest
 
 from torchferry.dims import Condition
 from torchferry.exporter.limits import Limits, breaks, find_limits
-from torchferry.exporter.verify import Check, Compared, Verdict
+from torchferry.exporter.verify import Check, Compared
+from torchferry.judge import Kind, Verdict
 from torchferry.values import Discrepancy
 from torchferry.values.flatten import flatten
 from torchferry.values.signature import Signature
@@ -13,28 +14,29 @@ EVEN = Condition("n0 % 2 == 0", ("width",), "m.py:3: if width % 2:")
 SMALL = Condition("n0 <= 7", ("batch",))
 
 
-def at(verdict: Verdict | None, batch: int, width: int, **more: str) -> Check:
-    outputs = () if verdict is None else (Compared("y", Discrepancy(abs=2.0), verdict),)
+def at(kind: Kind | None, batch: int, width: int, **more: str) -> Check:
+    found = None if kind is None else Verdict(kind, Discrepancy(abs=2.0, rel=0.5))
+    outputs = () if found is None else (Compared("y", found),)
     return Check({"batch": batch, "width": width}, made=True, outputs=outputs, **more)
 
 
-RIGHT = (at("ok", 2, 4), at("ok", 3, 8))
+RIGHT = (at("equal", 2, 4), at("equal", 3, 8))
 
 
 def test_a_condition_that_makes_no_difference_is_dropped() -> None:
-    found = find_limits([EVEN, SMALL], [*RIGHT, at("ok", 2, 5), at("ok", 9, 4)])
+    found = find_limits([EVEN, SMALL], [*RIGHT, at("equal", 2, 5), at("equal", 9, 4)])
     assert found == Limits()
 
 
 def test_one_that_makes_a_difference_is_a_limit() -> None:
-    found = find_limits([EVEN, SMALL], [*RIGHT, at("differs", 2, 5), at("ok", 9, 4)])
+    found = find_limits([EVEN, SMALL], [*RIGHT, at("differs", 2, 5), at("equal", 9, 4)])
     assert found == Limits((EVEN,), (EVEN,))
     assert found.on("width") == (EVEN,)
     assert found.on("batch") == ()
 
 
 def test_one_agreement_among_differences_does_not_drop_it() -> None:
-    found = find_limits([EVEN], [*RIGHT, at("ok", 2, 5), at("differs", 2, 7)])
+    found = find_limits([EVEN], [*RIGHT, at("equal", 2, 5), at("differs", 2, 7)])
     assert found.limits == (EVEN,)
 
 
@@ -55,14 +57,14 @@ def test_a_failure_inside_leaves_the_sizes_that_agreed() -> None:
     found = find_limits([], [*RIGHT, at("differs", 1, 4), at("differs", 1, 8)])
     (condition,) = found.agreed
     assert (condition.test, condition.sizes) == ("n0 in (2, 3)", ("batch",))
-    assert condition.line == "output y differs from PyTorch's by up to 2"
+    assert condition.line == "output y differs from PyTorch's: max abs 2, max rel 0.5"
     signature = found.applied(Signature((), (), {}, flatten(())[1], ()))
     assert signature.conditions == (("n0 in (2, 3)", ("batch",), condition.line),)
 
 
 def test_a_failure_that_no_size_explains_leaves_nothing() -> None:
     found = find_limits([], [*RIGHT, at("differs", 2, 8)])
-    assert found.unproven == "output y differs from PyTorch's by up to 2"
+    assert found.unproven == "output y differs from PyTorch's: max abs 2, max rel 0.5"
 
 
 def test_where_nothing_agrees_nothing_is_proven() -> None:

@@ -10,7 +10,8 @@ import pytest
 from torchferry.capturer import Attempt, Fixed
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.outcome import report
-from torchferry.exporter.verify import Check, Compared, Verdict
+from torchferry.exporter.verify import Check, Compared
+from torchferry.judge import Kind, Verdict
 from torchferry.report.json import to_json
 from torchferry.report.model import Report
 from torchferry.values import Discrepancy
@@ -23,15 +24,15 @@ def make(make_findings: Callable[..., Findings]) -> Make:
     return lambda *checks, **found: report(make_findings(*checks, **found), "zoo:mlp")
 
 
-def output(name: str, verdict: Verdict, difference: float = 0.0, **others: Any) -> Compared:
-    return Compared(name, Discrepancy(abs=difference, **others), verdict)
+def output(name: str, verdict: Kind, difference: float = 0.0, **others: Any) -> Compared:
+    return Compared(name, Verdict(verdict, Discrepancy(abs=difference, **others)))
 
 
 def at(size: int, *outputs: Compared, **others: Any) -> Check:
     return Check({"batch_size": size}, made=False, outputs=outputs, **others)
 
 
-OK = [at(size, output("y", "ok", 1e-7 * size)) for size in (3, 5, 1)]
+OK = [at(size, output("y", "equal", 1e-7 * size)) for size in (3, 5, 1)]
 
 
 def test_all_is_well(make: Make) -> None:
@@ -41,7 +42,7 @@ def test_all_is_well(make: Make) -> None:
 
 
 def test_several_outputs_and_random_ones_are_told_apart(make: Make) -> None:
-    outputs = (output("a", "ok"), output("b", "ok"), output("noise", "random", 1.0))
+    outputs = (output("a", "equal"), output("b", "equal"), output("noise", "random", 1.0))
     made = make(at(3, *outputs), at(5, *outputs))
     assert made.ok
     assert made.verdict == (

@@ -10,7 +10,8 @@ import torch
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
-from torchferry.exporter.verify import Check, Compared, Verdict
+from torchferry.exporter.verify import Check, Compared
+from torchferry.judge import Kind, Verdict
 from torchferry.observer import Call, Observation
 from torchferry.report.model import Bars, Cell, Facts, Table
 from torchferry.values import Discrepancy
@@ -18,8 +19,8 @@ from torchferry.values import Discrepancy
 MakeFindings = Callable[..., Findings]
 
 
-def output(name: str, difference: float, verdict: Verdict = "ok", **others: Any) -> Compared:
-    return Compared(name, Discrepancy(abs=difference, rel=difference, **others), verdict)
+def output(name: str, difference: float, verdict: Kind = "equal", **others: Any) -> Compared:
+    return Compared(name, Verdict(verdict, Discrepancy(abs=difference, rel=difference, **others)))
 
 
 def at(size: int, *outputs: Compared, **others: Any) -> Check:
@@ -84,14 +85,14 @@ def test_what_differs_is_worst_even_if_something_random_is_further_off(
     assert tones(tables.output_table(found), "verdict") == ["warn", "bad"]
     by_size = tables.sizes_table(found)
     assert texts(by_size, "worst output") == ["y", "y"]
-    assert texts(by_size, "verdict") == ["differs", "ok"]
+    assert texts(by_size, "verdict") == ["differs", "equal"]
 
 
 def test_many_outputs_are_cut_but_none_that_is_not_ok(make_findings: MakeFindings) -> None:
     fine = [output(f"present.{i}", 1e-7) for i in range(20)]
     table = tables.output_table(make_findings(at(3, *fine)))
     assert len(table.rows) == 12
-    assert "… and 8 more outputs, all ok" in table.note
+    assert "… and 8 more outputs, all equal" in table.note
     bad = [output(f"bad.{i}", 1.0, "differs") for i in range(15)]
     table = tables.output_table(make_findings(at(3, *fine, *bad)))
     assert texts(table, "output") == [f"bad.{i}" for i in range(15)]
@@ -117,7 +118,7 @@ def test_sizes_tell_recorded_made_refused_and_failed(make_findings: MakeFindings
     assert texts(table, "batch_size") == ["3", "6", "1", "5"]
     assert texts(table, "inputs") == ["recorded", "made", "made", "recorded"]
     assert texts(table, "verdict") == [
-        "ok", "PyTorch refuses: ValueError: too many", "onnxruntime failed", "no output",
+        "equal", "PyTorch refuses: ValueError: too many", "onnxruntime failed", "no output",
     ]  # fmt: skip
     assert tones(table, "verdict") == ["good", "muted", "bad", "bad"]
 

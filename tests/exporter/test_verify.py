@@ -11,9 +11,8 @@ from torch import nn
 
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter.verify import Check, Compared, verify
+from torchferry.judge import Tolerance, Verdict
 from torchferry.observer import Observation
-from torchferry.values.difference import Discrepancy
-from torchferry.values.tolerance import Tolerance
 
 F32 = Tolerance.of(torch.float32)
 
@@ -59,7 +58,7 @@ def check(
 
 
 def verdicts(checks: list[Check]) -> set[str]:
-    return {output.verdict for check in checks for output in check.outputs}
+    return {output.kind for check in checks for output in check.outputs}
 
 
 # Which sizes are tried -------------------------------------------------------------------------
@@ -114,8 +113,8 @@ def test_a_difference_is_found_at_each_size_and_named() -> None:
         lambda x: (x, x * 2), lambda x: (x, x * 2 + 0.01), leaves=(["kept"], ["doubled"])
     )
     for one in checks:
-        assert [(o.name, o.verdict) for o in one.outputs] == [
-            ("kept", "ok"), ("doubled", "differs"),
+        assert [(o.name, o.kind) for o in one.outputs] == [
+            ("kept", "equal"), ("doubled", "differs"),
         ]  # fmt: skip
         assert one.failed
         assert one.outputs[1].difference.abs == pytest.approx(0.01, rel=1e-3)
@@ -133,7 +132,7 @@ def test_nan_on_one_side_differs(side: str) -> None:
 
     pair = (spoiled, lambda x: x) if side == "model" else (lambda x: x, spoiled)
     assert verdicts(check(*pair)) == {"differs"}
-    assert verdicts(check(spoiled, spoiled)) == {"ok"}
+    assert verdicts(check(spoiled, spoiled)) == {"equal"}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_nan_on_one_side_differs(side: str) -> None:
 )
 def test_another_dtype_or_shape_differs_with_a_reason(got: Callable[[Any], Any]) -> None:
     outputs = [o for c in check(torch.ones_like, got) for o in c.outputs]
-    assert {o.verdict for o in outputs} == {"differs"}
+    assert {o.kind for o in outputs} == {"differs"}
     assert all(o.difference.reason for o in outputs)
 
 
@@ -164,11 +163,11 @@ def test_constants_are_told_only_when_they_differ() -> None:
     checks = check(lambda x: (x, x.shape[0]), lambda x: (x, 3), leaves=(["y"], 3))
     by_size = {c.sizes["batch_size"]: c for c in checks}
     assert by_size[3].ok
-    assert [(o.name, o.verdict) for o in by_size[5].outputs] == [("y", "ok"), ("1", "differs")]
+    assert [(o.name, o.kind) for o in by_size[5].outputs] == [("y", "equal"), ("1", "differs")]
 
 
 def test_empty_and_scalar_outputs_compare() -> None:
-    assert verdicts(check(lambda x: x[:0], lambda x: x[:0])) == {"ok"}
+    assert verdicts(check(lambda x: x[:0], lambda x: x[:0])) == {"equal"}
     assert verdicts(check(lambda x: x.sum(), lambda x: x.sum() + 1)) == {"differs"}
 
 
@@ -191,8 +190,8 @@ def test_only_the_random_one_of_several_is_excused() -> None:
     def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.rand_like(x), x
 
-    checks = check(model, lambda x: (x, x + 1), leaves=(["noise"], ["kept"]))
-    assert {(o.name, o.verdict) for c in checks for o in c.outputs} == {
+    checks = check(model, lambda x: (torch.rand_like(x), x + 1), leaves=(["noise"], ["kept"]))
+    assert {(o.name, o.kind) for c in checks for o in c.outputs} == {
         ("noise", "random"), ("kept", "differs"),
     }  # fmt: skip
 
@@ -203,8 +202,24 @@ def test_a_random_output_of_another_shape_differs() -> None:
 
 def test_dropout_in_training_mode_is_random() -> None:
     dropout = nn.Dropout(0.5)
-    assert verdicts(check(dropout.train(), lambda x: x)) == {"random"}
-    assert verdicts(check(dropout.eval(), lambda x: x)) == {"ok"}
+    drops = nn.functional.dropout
+    assert verdicts(check(dropout.train(), drops)) == {"random"}
+    sets = [torch.ones(3, 40), torch.ones(5, 40)]
+    checks = check(dropout.train(), lambda x: drops(x) * 3, sets=sets)
+    assert verdicts(checks) == {"differs"}
+    assert "not from the same distribution" in checks[0].outputs[0].verdict.evidence
+    assert verdicts(check(dropout.eval(), lambda x: x)) == {"equal"}
+
+
+@pytest.mark.parametrize("model", [torch.rand_like, nn.Dropout(0.5).train()])
+def test_what_the_exported_model_does_not_draw_is_a_constant_in_it(
+    model: Callable[[torch.Tensor], Any],
+) -> None:
+    checks = check(model, lambda x: x * 2)
+    assert verdicts(checks) == {"differs"}
+    assert {o.verdict.evidence[-21:] for c in checks for o in c.outputs} == {
+        "the same in every run"
+    }
 
 
 # Who is to blame -------------------------------------------------------------------------------
@@ -264,7 +279,7 @@ def test_a_check_without_outputs_is_neither_ok_nor_failed() -> None:
     nothing = Check({"n": 1}, made=False)
     assert not nothing.ok
     assert not nothing.failed
-    one = Compared("y", Discrepancy(), "ok")
+    one = Compared("y", Verdict("equal"))
     assert Check({"n": 1}, made=False, outputs=(one,)).ok
 
 
@@ -277,18 +292,18 @@ def test_rounding_of_pytorch_itself_is_told_from_a_fault():
     sets = [torch.linspace(0.9, 0.1, 12).reshape(3, 4), torch.linspace(0.9, 0.2, 20).reshape(5, 4)]
     checks = check(steep, lambda x: x * 1.1, sets=sets)
     compared = [output for c in checks for output in c.outputs]
-    assert {output.verdict for output in compared} == {"ok"}
+    assert {output.kind for output in compared} <= {"equal", "rounding"}
     beyond = [o for o in compared if not F32.allows(o.difference)]
     assert beyond
     for output in beyond:
-        assert output.rounding == pytest.approx(output.difference.abs, rel=1e-3)
+        assert output.verdict.rounding == pytest.approx(output.difference.abs, rel=1e-3)
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x * 1.1 + 3e-3, lambda x: x * 1.1 + 0.5])
 def test_a_fault_beyond_the_rounding_of_pytorch_differs(wrong):
     checks = check(steep, wrong)
     assert all(c.failed for c in checks if c.refused is None)
-    assert {o.rounding for c in checks for o in c.outputs} == {None}
+    assert {o.verdict.rounding for c in checks for o in c.outputs} == {None}
 
 
 def test_where_float64_agrees_with_pytorch_a_difference_is_a_fault():
@@ -301,9 +316,11 @@ def test_a_model_that_float64_breaks_is_judged_without_it():
         assert x.dtype == torch.float32
         return steep(x)
 
-    checks = check(only_single, lambda x: x * 1.1 + 4e-4)
-    assert any(c.failed for c in checks)
-    assert {o.rounding for c in checks for o in c.outputs} == {None}
+    sets = [torch.full((n, 4), 0.3) for n in (3, 5)]
+    checks = check(only_single, lambda x: x * 1.1, sets=sets)
+    said = {o.verdict.evidence for c in checks[:2] for o in c.outputs}
+    assert all("when it rounds otherwise" in one for one in said)
+    assert all(c.failed for c in check(only_single, lambda x: x * 1.1 + 5e-3))
 
 
 class Router(nn.Module):
@@ -330,8 +347,9 @@ def routed(exported: Callable[[torch.Tensor], Any]) -> list[Check]:
 def test_a_choice_that_hangs_on_a_rounding_is_told_from_a_fault():
     checks = routed(lambda x: torch.where(x * 0.998 > 0.5, x + 1, x))
     found = [output for c in checks[:2] for output in c.outputs]
-    assert [output.verdict for output in found] == ["ok", "ok"]
-    assert all(output.difference.abs == 1 and output.rounding == 1 for output in found)
+    assert [output.kind for output in found] == ["rounding", "rounding"]
+    assert all(output.difference.abs == 1 for output in found)
+    assert all(output.verdict.rounding == pytest.approx(1, abs=0.02) for output in found)
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x + 1, lambda x: x, lambda x: x.log()])

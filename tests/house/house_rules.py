@@ -24,7 +24,7 @@ LAYERS = (
     {"diagnoser", "compiler", "comparer"},
     {"capturer", "converter", "optimizer", "runner"},
     {"observer", "zoo"},
-    {"dumper"},
+    {"dumper", "judge"},
     {"values", "dims", "graph"},
     {"errors", "config"},
 )
@@ -33,11 +33,11 @@ PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
 
 TORCH_ROOMS = (
     "values", "zoo", "observer", "capturer", "converter", "diagnoser", "compiler", "dumper",
-    "comparer", "exporter",
+    "comparer", "exporter", "judge",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
 TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config")
-WITHOUT_ONNX = {"values", "dims", "report", "cli", "errors", "config"}
+WITHOUT_ONNX = {"values", "judge", "dims", "report", "cli", "errors", "config"}
 ONNX_ROOMS = tuple(room for room in LEVEL if room not in WITHOUT_ONNX)
 
 # library: (places that may import it anywhere, places that may import it inside functions)

@@ -12,7 +12,7 @@ SIDE = Side((2, 3), "float32", 0, 0, -1.0, 2.0, 0.5)
 PLACE = str(Path("x/site-packages/lib/model.py:3"))
 
 
-def row(number, verdict="ok", by=1e-7, **changes):
+def row(number, verdict="equal", by=1e-7, **changes):
     difference = Discrepancy(abs=by, rel=by, sum=by, n=6, argm=(0, 1), scale=1.0)
     values = {"expected": SIDE, "got": SIDE, "error": difference, "verdict": verdict,
               "histogram": Histogram(0.0, 1.0, (1, 2), (2, 1))}  # fmt: skip

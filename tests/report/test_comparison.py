@@ -15,7 +15,7 @@ from torchferry.values.difference import Discrepancy
 SIDE = Side((2, 3), "float32")
 
 
-def row(number, verdict="ok", error=1e-7, **changes):
+def row(number, verdict="equal", error=1e-7, **changes):
     values = {
         "name": f"v{number}", "node": f"node_{number}", "op_type": "Add",
         "origin": f"add_{number}", "layer": f"layers.{number // 10}.mlp", "line": "model.py:3",
@@ -203,7 +203,7 @@ def test_the_stage_that_brings_it_in_is_named(stages, says):
 
 @pytest.mark.parametrize("fault", [None, 0, 2500, 4999])
 def test_five_thousand_values_make_a_small_page_that_shows_the_first_divergence(fault):
-    rows = [row(i, "differs" if i == fault else "ok", 0.5 if i == fault else 1e-7)
+    rows = [row(i, "differs" if i == fault else "equal", 0.5 if i == fault else 1e-7)
             for i in range(5000)]  # fmt: skip
     report = comparison_report("t", comparison(rows, suspects=("node_x",)))
     page = html.render(report)

@@ -186,7 +186,7 @@ def test_a_mapping_in_another_order_is_refused():
 
 
 def test_a_sparse_tensor_is_refused(signature, infos):
-    with pytest.raises(UsageError, match="input input_ids is .*, but the model takes a dense one"):
+    with pytest.raises(UsageError, match=r"input input_ids is .*, but the model takes a dense"):
         Feeder(signature, infos)((IDS.to_sparse(), 2, cache()), {})
 
 

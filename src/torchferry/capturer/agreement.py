@@ -11,19 +11,18 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.joined import joined_leaves
 from torchferry.errors import UsageError
+from torchferry.judge import Reference, Verdict, worst_verdict
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
+from torchferry.observer.observation import Call
 from torchferry.observer.tree import leaves_of, path_of
-from torchferry.values import Discrepancy, max_diff
 from torchferry.values.clone import clone
 from torchferry.values.flatten import path_text
 
 __all__ = ["Agreement", "compare_calls", "run_program"]
-
-_TOLERANCE = 1e-3  # of the largest number in the output; half precision is coarser
-_COARSE = 5e-2
 
 
 @dataclass(frozen=True)
@@ -32,15 +31,16 @@ class Agreement:
 
     Attributes:
         sizes: what each dynamic dimension was.
-        difference: from the model's outputs; ``None`` when it did not run.
-        error: why it did not run.
-        ok: whether the outputs are the same up to rounding.
+        verdict: the worst on the program's outputs; ``failed`` when it did not run.
     """
 
     sizes: dict[str, int]
-    difference: Discrepancy | None
-    error: str | None
-    ok: bool
+    verdict: Verdict
+
+    @property
+    def ok(self) -> bool:
+        """Whether the program computes what the model does, or draws as it does."""
+        return self.verdict.kind in ("equal", "rounding", "random")
 
 
 def run_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,7 +83,11 @@ def run_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[st
 
 
 def compare_calls(
-    program: ExportedProgram, seen: Observation, joined: Collection[str] = ()
+    program: ExportedProgram,
+    seen: Observation,
+    joined: Collection[str] = (),
+    *,
+    model: torch.nn.Module | None = None,
 ) -> tuple[Agreement, ...]:
     """Run a program on every call that was seen with its outputs, and compare.
 
@@ -91,30 +95,47 @@ def compare_calls(
         program: captured from the observed model.
         seen: its calls.
         joined: as `torchferry.capturer.Captured` has it.
+        model: runs again where a difference may be rounding, chance or choice; without it only
+            the limits decide.
     """
     found = []
     for call in seen.calls:
-        if call.outputs is None:
-            continue
-        sizes = seen.sizes_of(call)
-        try:
-            got = run_program(program, *seen.normalized(call))
-        # What a program refuses: another size than it was made for, other arguments.
-        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError,
-                UsageError) as error:  # fmt: skip
-            lines = str(error).strip().splitlines()
-            found.append(Agreement(sizes, None, lines[0] if lines else repr(error), False))
-            continue
-        difference = max_diff(_joined(call.outputs, joined), _joined(got, joined))
-        coarse = any(
-            isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)
-            for leaf in pytree.tree_leaves(call.outputs)
-        )
-        limit = (_COARSE if coarse else _TOLERANCE) * max(1.0, difference.scale)
-        ok = difference.reason is None and difference.abs <= limit
-        found.append(Agreement(sizes, difference, None, ok))
+        if call.outputs is not None:
+            verdict = _judged(program, seen, call, joined, model)
+            found.append(Agreement(seen.sizes_of(call), verdict))
     return tuple(found)
 
 
-def _joined(outputs: Any, fields: Collection[str]) -> Any:
-    return {path_text(p): one for p, one in joined_leaves(outputs, fields)} if fields else outputs
+def _judged(
+    program: ExportedProgram,
+    seen: Observation,
+    call: Call,
+    joined: Collection[str],
+    model: torch.nn.Module | None,
+) -> Verdict:
+    inputs = seen.normalized(call)
+
+    def run() -> Any:
+        return run_program(program, *inputs)
+
+    def again(module: torch.nn.Module, given: tuple[Any, Any]) -> Any:
+        if model is None:
+            raise UsageError("the model is not at hand")
+        return module(*given[0], **accept_aliases(model, given[1]))
+
+    try:
+        got = run()
+    # What a program refuses: another size than it was made for, other arguments.
+    except (AssertionError, IndexError, RuntimeError, TypeError, ValueError,
+            UsageError) as error:  # fmt: skip
+        lines = str(error).strip().splitlines()
+        said = lines[0][:200] if lines else repr(error)
+        return Verdict("failed", evidence=f"the program does not run: {said}")
+    reference = Reference(
+        again,
+        model or torch.nn.Module(),
+        inputs,
+        leaves=lambda outputs: joined_leaves(outputs, joined),
+        expected=call.outputs,
+    )
+    return worst_verdict(verdict for _, verdict in reference.judge(got, run))

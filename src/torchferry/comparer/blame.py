@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import onnx_ir as ir
 import torch
 
-from torchferry.comparer.comparison import Apart, difference_of
+from torchferry.comparer.comparison import Apart
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import reads
 from torchferry.comparer.segment import Segment
 from torchferry.comparer.setting import Setting
 from torchferry.comparer.twin import twin_values
+from torchferry.judge.value import difference_of
 
 __all__ = ["blame"]
 

@@ -8,28 +8,24 @@ only one side has cannot be compared.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchferry.comparer.comparison import difference_of
-from torchferry.comparer.draws import Bounds, bounds_of
 from torchferry.comparer.piece import reads
 from torchferry.converter.randomness import is_random
 from torchferry.graph.subgraph import subgraphs
-from torchferry.values.difference import Discrepancy
+from torchferry.judge.choices import PLACES, UNSET, Places, arguments
+from torchferry.judge.draws import FREE, UNIT, Bounds
 
 __all__ = [
     "Chance",
-    "Places",
     "Step",
     "Unordered",
-    "as_good",
     "chance_of_model",
     "chance_of_program",
 ]
@@ -38,16 +34,11 @@ aten = torch.ops.aten
 
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
            "RandomUniformLike"}  # fmt: skip
-_UNSET = {
-    aten.empty.memory_format, aten.empty_like.default, aten.empty_permuted.default,
-    aten.empty_strided.default, aten.new_empty.default, aten.new_empty_strided.default,
-}  # fmt: skip
-# Operators that tell at which places numbers stand: which of their results does.
-_PLACES: dict[Any, int | None] = {
-    aten.argmax.default: None, aten.argmin.default: None, aten.argsort.default: None,
-    aten.kthvalue.default: 1, aten.max.dim: 1, aten.median.dim: 1, aten.min.dim: 1,
-    aten.mode.default: 1, aten.nanmedian.dim: 1, aten.sort.default: 1, aten.sort.stable: 1,
-    aten.topk.default: 1,
+# Operators that draw each element by itself, and between what.
+_BOUNDS: dict[object, Bounds] = {
+    aten.bernoulli: UNIT, aten.dropout: FREE, aten.native_dropout: FREE, aten.normal: FREE,
+    aten.rand: UNIT, aten.rand_like: UNIT, aten.randint: FREE, aten.randint_like: FREE,
+    aten.randn: FREE, aten.randn_like: FREE, aten.uniform: FREE,
 }  # fmt: skip
 _WHOLE = {aten.argsort.default, aten.sort.default, aten.sort.stable, aten.topk.default}
 
@@ -65,23 +56,6 @@ class Step:
     made: frozenset[str]
     read: frozenset[str]
     draws: bool
-
-
-@dataclass(frozen=True)
-class Places:
-    """A value that tells where numbers stand: several places may be right.
-
-    Attributes:
-        numbers: name of the numbers.
-        dim: along which they were looked at; ``None``: all of them in one row.
-        kept: whether the places have that axis too.
-        ordered: whether the places stand in the order of the numbers.
-    """
-
-    numbers: str
-    dim: int | None
-    kept: bool = True
-    ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -144,43 +118,6 @@ class Chance:
         return frozenset(found)
 
 
-def as_good(
-    places: Places,
-    numbers: torch.Tensor,
-    expected: torch.Tensor,
-    got: torch.Tensor,
-    allows: Callable[[torch.Tensor, Discrepancy], bool],
-) -> bool:
-    """Whether at other places stand numbers that are equal, up to the tolerance for them.
-
-    >>> found = Places("x", 0)
-    >>> numbers, best = torch.tensor([1.0, 5.0, 5.0]), torch.tensor([1, 2])
-    >>> equal = lambda _, difference: difference.abs == 0
-    >>> as_good(found, numbers, best, torch.tensor([2, 1]), equal)
-    True
-    >>> as_good(found, numbers, best, torch.tensor([1, 1]), equal)
-    False
-    """
-    if expected.shape != got.shape or got.is_floating_point() or got.is_complex():
-        return False
-    dim = places.dim
-    if dim is None or numbers.ndim == 0:
-        numbers, expected, got = (t.reshape(-1) for t in (numbers, expected, got))
-        dim = 0
-    elif not places.kept:
-        expected, got = expected.unsqueeze(dim), got.unsqueeze(dim)
-    if not got.numel():
-        return True
-    if int(got.min()) < 0 or int(got.max()) >= numbers.shape[dim]:
-        return False
-    if bool((got.sort(dim).values.diff(dim=dim) == 0).any()):
-        return False
-    one, other = (numbers.gather(dim, place.long()) for place in (expected, got))
-    if not places.ordered:
-        one, other = one.sort(dim).values, other.sort(dim).values
-    return allows(one, difference_of(one, other))
-
-
 # Of a program -----------------------------------------------------------------------------------
 
 
@@ -190,12 +127,12 @@ def chance_of_program(program: torch.export.ExportedProgram) -> Chance:
     places: dict[str, Places] = {}
     unordered: list[Unordered] = []
     for node in calls:
-        if node.target in _PLACES:
-            given = _given(node)
+        if node.target in PLACES:
+            given = arguments(node.target, node.args, node.kwargs)
             dim, ordered = given.get("dim"), bool(given.get("sorted", True))
             kept = node.target in _WHOLE or bool(given.get("keepdim"))
             found = Places(node.args[0].name, dim, kept, ordered)
-            places |= dict.fromkeys(_item_names(node, _PLACES[node.target]), found)
+            places |= dict.fromkeys(_item_names(node, PLACES[node.target]), found)
             if not ordered and isinstance(dim, int):
                 used = any(_taken(user) == f"{node.name}:1" for user in node.users)
                 names = [frozenset(_item_names(node, index)) for index in (0, 1)]
@@ -204,14 +141,19 @@ def chance_of_program(program: torch.export.ExportedProgram) -> Chance:
         tuple(_program_steps(program.graph_module, calls)),
         places,
         tuple(unordered),
-        frozenset(node.name for node in calls if node.target in _UNSET),
+        frozenset(node.name for node in calls if node.target in UNSET),
         {
             name: bounds
             for node in calls
-            if (bounds := bounds_of(node)) is not None and is_random(node)
+            if (bounds := _bounds_of(node)) is not None and is_random(node)
             for name in {node.name} | _item_names(node, 0)
         },
     )
+
+
+def _bounds_of(node: fx.Node) -> Bounds | None:
+    """Between what a node draws; ``None`` unless it draws each element by itself."""
+    return _BOUNDS.get(getattr(node.target, "overloadpacket", None))
 
 
 def _item_names(node: fx.Node, index: int | None) -> set[str]:
@@ -258,15 +200,6 @@ def _draws(node: fx.Node, module: fx.GraphModule) -> bool:
         for inner in graph.graph.nodes
         if inner.op == "call_function"
     )
-
-
-def _given(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call by the names of the schema, defaults included."""
-    target: Any = node.target  # an overload
-    arguments = target._schema.arguments
-    given = {argument.name: argument.default_value for argument in arguments}
-    by_place = zip((argument.name for argument in arguments), node.args, strict=False)
-    return given | dict(by_place) | dict(node.kwargs)
 
 
 # Of an ONNX model -------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from torchferry.comparer.comparison import difference_of
+from torchferry.judge.tolerance import Tolerance
+from torchferry.judge.value import difference_of
 from torchferry.values.difference import Discrepancy
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["channel_difference"]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from torchferry.comparer.histogram import Histogram, finite_of
-from torchferry.values.difference import Discrepancy, max_diff
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge import Kind, Tolerance, Verdict
+from torchferry.values.difference import Discrepancy
 
 __all__ = [
     "Apart",
@@ -20,16 +19,11 @@ __all__ = [
     "Row",
     "Side",
     "Stage",
-    "Verdict",
     "Vertex",
-    "difference_of",
     "side_of",
 ]
 
-_MASK = 1e4  # how far above all others a number is that is there to mask
-
 Apart = Callable[[torch.Tensor, torch.Tensor | None], Discrepancy]
-Verdict = Literal["ok", "differs", "random", "incomparable", "failed"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ class Row:
     got: Side | None
     error: Discrepancy
     local: Discrepancy | None = None
-    verdict: Verdict = "ok"
+    verdict: Kind = "equal"
     note: str = ""
     histogram: Histogram | None = None
 
@@ -196,6 +190,7 @@ class Comparison:
         captured: whether the captured program computes what the module does in eager mode.
         graph: the nodes of the ONNX graph in order, for a picture of it.
         place: which set of inputs this is about, from 1: of several, the worst.
+        verdict: on the ONNX model as a whole, in the words that all commands use.
     """
 
     rows: tuple[Row, ...]
@@ -213,6 +208,7 @@ class Comparison:
     graph: tuple[Vertex, ...] = ()
     open: tuple[str, ...] = ()
     place: int = 1
+    verdict: Verdict = field(default_factory=lambda: Verdict("equal"))
 
     @property
     def ok(self) -> bool:
@@ -222,7 +218,7 @@ class Comparison:
     def __str__(self) -> str:
         """The verdict and the first divergence, in a few lines."""
         if self.first is None:
-            parts = [f"{sum(row.verdict == 'ok' for row in self.rows)} values agree"]
+            parts = [f"{sum(row.verdict == 'equal' for row in self.rows)} values agree"]
             for verdict, told in (
                 ("random", "are random"),
                 ("incomparable", "cannot be compared"),
@@ -244,29 +240,3 @@ class Comparison:
             more = f" and {len(self.suspects) - 8} more" if len(self.suspects) > 8 else ""
             lines.append(f"  at fault is one of: {', '.join(self.suspects[:8])}{more}")
         return "\n".join(lines)
-
-
-def difference_of(expected: torch.Tensor, got: torch.Tensor | None) -> Discrepancy:
-    """`max_diff` of a value; infinite when one side has none.
-
-    Where the largest number stands in several places, is far above all others, and is the same on
-    both sides there, it is a mask: the scale is that of the others.
-
-    >>> masked = torch.tensor([1.0, 2.0, -1e9, -1e9])
-    >>> difference_of(masked, masked).scale
-    2.0
-    """
-    if got is None:
-        return Discrepancy(math.inf, math.inf, math.inf, reason="it could not be computed")
-    if expected.is_complex() and not got.is_complex():
-        expected = torch.view_as_real(expected.resolve_conj())
-    found = max_diff(expected, got)
-    if found.scale < _MASK or found.reason is not None or not expected.is_floating_point():
-        return found
-    size = expected.detach().abs()
-    mask = size == found.scale
-    scale = float(size.where(size < found.scale, 0).max())
-    if scale == 0 or scale * _MASK > found.scale or int(mask.sum()) < 2:
-        return found
-    same = bool((expected[mask] == got.to(expected.device)[mask]).all())
-    return replace(found, scale=scale) if same else found

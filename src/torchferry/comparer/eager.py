@@ -4,60 +4,84 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.export.graph_signature import OutputKind, TensorArgument
 
-from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.modules import called, numbers_of
 from torchferry.comparer.setting import Setting
+from torchferry.comparer.whole import output_nodes
 from torchferry.errors import UsageError
+from torchferry.judge import Reference, Verdict, worst_verdict
+from torchferry.judge.reference import BAKED
+from torchferry.judge.value import difference_of
 from torchferry.values.randomness import random_kept
 
 __all__ = ["explain_eager"]
 
+_RANDOM = "it computes something random"
 _WAY = "that is the fast path of torch.nn.TransformerEncoder, which zeroes padded positions"
 
 
-def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], bool]:
+def explain_eager(setting: Setting, allows: Allows) -> tuple[list[str], Verdict]:
     """Compare a module with the program captured from it, and explain what differs.
 
     Returns:
         Sentences: that the capture is wrong, that eager mode takes another path (the fast path of
         ``nn.TransformerEncoder``) or does not agree with itself; none when all is equal, or there
-        is no module. And whether the capture is right.
+        is no module. And the verdict on the capture.
     """
     module = setting.module
     if module is None:
-        return [], True
+        return [], Verdict("equal")
     with random_kept():
         return _explained(module, setting, allows)
 
 
 def _explained(
     module: torch.nn.Module, setting: Setting, allows: Allows
-) -> tuple[list[str], bool]:
+) -> tuple[list[str], Verdict]:
     program = setting.reference.plain
     if program is None:
         outputs = _run(module, setting)
-        return _other_path(module, setting, outputs, allows), True
-    names = [
-        str(spec.arg.name)
-        for spec in program.graph_signature.output_specs
-        if spec.kind is OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
-    ]
+        return _other_path(module, setting, outputs, allows), Verdict("equal")
+    names = output_nodes(program)
     captured = dict(setting.reference.values(set(names)))
     expected = [captured[name] for name in names if name in captured]
     outputs = _run(module, setting)  # begins with the same random numbers
     if len(outputs) != len(expected) or _agree(outputs, expected, allows):
-        return [], True
+        return [], Verdict("equal")
     said = f"eager mode differs from the captured program by {_apart(outputs, expected)}"
     if not _agree(outputs, _run(module, setting), allows):
-        return [f"{said}, and from itself: {_why_random(setting, module, allows)}"], True
+        verdict, why = _judged(setting, module), _RANDOM
+        if verdict.evidence == BAKED:
+            why = _why_random(setting, module, allows)
+            verdict = verdict if why == _RANDOM else Verdict("random", evidence=why)
+        if verdict.kind == "differs":
+            return [f"{said}: {verdict.evidence or why}"], verdict
+        return [f"{said}, and from itself: {why}"], verdict
     if _fast_path(module) and _agree(_run(module, setting, fast=False), expected, allows):
-        return [f"{said}: {_WAY}; without it (torch.backends.mha) they agree"], True
-    return [f"{said}: the capture is wrong, and so is every model made from it"], False
+        return [f"{said}: {_WAY}; without it (torch.backends.mha) they agree"], Verdict("equal")
+    verdict = _judged(setting, module)
+    if verdict.kind == "differs":
+        return [f"{said}: the capture is wrong, and so is every model made from it"], verdict
+    return [f"{said}: {verdict.evidence or 'within the limits for outputs'}"], verdict
+
+
+def _judged(setting: Setting, module: torch.nn.Module) -> Verdict:
+    """The verdict on the captured program, by the module in eager mode."""
+    names = output_nodes(setting.reference.plain) if setting.reference.plain else []
+
+    def run(model: torch.nn.Module, given: Any) -> list[torch.Tensor]:
+        return numbers_of(model(*given[0], **given[1]))
+
+    def captured() -> list[torch.Tensor]:
+        values = dict(setting.reference.values(set(names)))
+        return [values[name] for name in names]
+
+    verdicts = Reference(run, module, setting.call).judge(captured(), captured)
+    return worst_verdict(verdict for _, verdict in verdicts)
 
 
 def _other_path(
@@ -77,9 +101,8 @@ def _other_path(
 
 def _why_random(setting: Setting, module: torch.nn.Module, allows: Allows) -> str:
     """Numbers that are drawn, or sums whose order is not fixed, as with atomic additions."""
-    drawn = "it computes something random"
     if setting.reference.chance.drawn:
-        return drawn
+        return _RANDOM
     strict = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
@@ -87,11 +110,13 @@ def _why_random(setting: Setting, module: torch.nn.Module, allows: Allows) -> st
         fixed = _agree(_run(module, setting), _run(module, setting), allows)
     except UsageError as error:  # names the operator that has only an unordered form
         told = str(error.__cause__).strip().splitlines()[0][:200]
-        return f"it adds up in no fixed order ({told})" if "deterministic" in told else drawn
+        return f"it adds up in no fixed order ({told})" if "deterministic" in told else _RANDOM
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warns)
     way = "it adds up in no fixed order, as atomic additions do"
-    return f"{way}; under torch.use_deterministic_algorithms it repeats itself" if fixed else drawn
+    return (
+        f"{way}; under torch.use_deterministic_algorithms it repeats itself" if fixed else _RANDOM
+    )
 
 
 def _apart(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:

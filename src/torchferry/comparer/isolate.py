@@ -11,7 +11,7 @@ import torch
 
 from torchferry.comparer.blame import blame
 from torchferry.comparer.channels import channel_difference
-from torchferry.comparer.comparison import Apart, Comparison, Row, difference_of
+from torchferry.comparer.comparison import Apart, Comparison, Row
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import cut, ort_value
 from torchferry.comparer.segment import Segment, segment_of
@@ -20,6 +20,7 @@ from torchferry.comparer.walk import Walk
 from torchferry.dumper import open_dump
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.judge.value import difference_of
 
 __all__ = ["check_places", "isolate"]
 

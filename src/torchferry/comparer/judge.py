@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from torchferry.comparer.chance import Chance, as_good, chance_of_model
-from torchferry.comparer.comparison import Verdict, difference_of
-from torchferry.comparer.draws import may_be_drawn
+from torchferry.comparer.chance import Chance, chance_of_model
 from torchferry.comparer.setting import Setting
+from torchferry.judge import Kind
+from torchferry.judge.choices import as_good
+from torchferry.judge.draws import may_be_drawn
+from torchferry.judge.value import difference_of
 from torchferry.values.difference import Discrepancy
 
 __all__ = ["Allows", "Judge"]
@@ -98,7 +100,7 @@ class Judge:
         got: torch.Tensor | None,
         difference: Discrepancy,
         numbers: torch.Tensor | None = None,
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[Kind, str]:
         """The verdict on a value of the ONNX graph, and why, where the numbers do not say it.
 
         Args:
@@ -118,14 +120,14 @@ class Judge:
         if key in self._loose:
             return "incomparable", _APART if name in self._open else _OTHER
         if self.allows(held[key], difference):
-            return "ok", ""
+            return "equal", ""
         if self._as_good(name, held, got, numbers):
             return "random", _EQUAL
         if key in self._chance.unset:
             return "random", _UNSET
         return "differs", _ADDED if name in self._open else ""
 
-    def _drawn(self, name: str, expected: torch.Tensor, got: torch.Tensor) -> tuple[Verdict, str]:
+    def _drawn(self, name: str, expected: torch.Tensor, got: torch.Tensor) -> tuple[Kind, str]:
         """The verdict on a value that the reference draws at random."""
         if name not in self._random:
             return "differs", _BAKED

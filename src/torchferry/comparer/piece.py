@@ -8,7 +8,7 @@ memory for one piece and computes everything once.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,10 @@ _SEQUENCES = {"float": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "string
               "float16": 10, "double": 11}  # fmt: skip
 
 
+def _refusal(error: Exception) -> RunError:
+    return RunError(f"onnxruntime: {' '.join(str(error).split())[:400]}")
+
+
 class Runner:
     """Runs models and pieces of them on onnxruntime.
 
@@ -200,6 +204,16 @@ class Runner:
         Raises:
             RunError: onnxruntime refuses the model, or fails.
         """
+        return self.loaded(model)(feeds)
+
+    def loaded(
+        self, model: ir.Model
+    ) -> Callable[[Mapping[str, onnxruntime.OrtValue]], dict[str, onnxruntime.OrtValue]]:
+        """Load a model to be run several times, with other random numbers each time.
+
+        Raises:
+            RunError: onnxruntime refuses the model; the function raises it when a run fails.
+        """
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _QUIET
         options.graph_optimization_level = LEVELS[self.level]
@@ -207,14 +221,21 @@ class Runner:
         options.enable_cpu_mem_arena = False  # what one piece leaves would stay beside the next
         options.add_session_config_entry("session.disable_prepacking", "1")  # copies of weights
         inputs = [str(v.name) for v in model.graph.inputs if not v.is_initializer()]
-        given = {name: feeds[name.removesuffix(_FED)] for name in inputs}
         names = [str(value.name) for value in model.graph.outputs]
         try:
             session = self._load(model, options)
-            found = session.run_with_ort_values(names, given)
         except _ERRORS as error:
-            raise RunError(f"onnxruntime: {' '.join(str(error).split())[:400]}") from error
-        return dict(zip(names, found, strict=True))
+            raise _refusal(error) from error
+
+        def run(feeds: Mapping[str, onnxruntime.OrtValue]) -> dict[str, onnxruntime.OrtValue]:
+            given = {name: feeds[name.removesuffix(_FED)] for name in inputs}
+            try:
+                found = session.run_with_ort_values(names, given)
+            except _ERRORS as error:
+                raise _refusal(error) from error
+            return dict(zip(names, found, strict=True))
+
+        return run
 
     def _load(
         self, model: ir.Model, options: onnxruntime.SessionOptions

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.comparer.chance import chance_of_model
-from torchferry.comparer.comparison import Comparison, Verdict, difference_of
+from torchferry.comparer.comparison import Comparison
 from torchferry.comparer.eager import explain_eager
 from torchferry.comparer.isolate import check_places, isolate
 from torchferry.comparer.judge import Allows, Judge
@@ -20,11 +20,13 @@ from torchferry.comparer.setting import Setting, set_up
 from torchferry.comparer.stages import bisect_stages
 from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Feed, Walk
+from torchferry.comparer.whole import judge_outputs, whole_verdict
 from torchferry.errors import RunError, UsageError
+from torchferry.judge import Kind, Tolerance, worst_verdict
+from torchferry.judge.value import difference_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy
 from torchferry.values.randomness import random_kept
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["compare"]
 
@@ -95,7 +97,8 @@ def _worst(
     if len(found) > 1:
         told = _told(found)
         notes = [f"{told}; this is about set {worst.place} of the inputs", *notes]
-    return replace(worst, notes=(*worst.notes, *notes)), walk
+    verdict = worst_verdict(one.verdict for one, _ in found)
+    return replace(worst, notes=(*worst.notes, *notes), verdict=verdict), walk
 
 
 def _told(found: Sequence[tuple[Comparison, Walk]]) -> str:
@@ -131,7 +134,10 @@ def _looked_at(
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
     walk.run()
     found = walk.comparison()
-    outputs, verdicts, failure = _outputs(setting, walk)
+    outputs, said, failure = _outputs(setting, walk)
+    limits = tolerance if (atol, rtol) != (None, None) else None
+    verdicts = judge_outputs(setting, walk, said, limits)
+    excused = {n: v for n, v in verdicts.items() if said[n][0] == "differs" and v.ok}
     explained, captured = explain_eager(setting, walk.judge.allows)
     missing = [str(v.name) for v in setting.onnx.graph.outputs if v.name not in walk.kept]
     if missing:
@@ -141,17 +147,24 @@ def _looked_at(
     found = replace(
         found,
         outputs=outputs,
-        differing=tuple(n for n, verdict in verdicts.items() if verdict in ("differs", "failed")),
+        differing=tuple(n for n, v in verdicts.items() if v.kind in ("differs", "failed")),
         open=(
-            *(name for name, verdict in verdicts.items() if verdict == "incomparable"),
+            *(
+                n
+                for n, v in verdicts.items()
+                if v.kind not in ("differs", "failed") and said[n][0] == "incomparable"
+            ),
             *(missing if setting.reference.whole else ()),
         ),
         notes=(*found.notes, *failure, *explained, *_conditions(setting, found)),
-        captured=captured,
+        captured=captured.kind != "differs",
         tolerance=tolerance,
         place=setting.place,
     )
-    return found, walk
+    if excused and not found.differing:
+        told = [verdict.about(f"output {name}") for name, verdict in excused.items()]
+        found = replace(found, first=None, notes=(*found.notes, *told))
+    return replace(found, verdict=whole_verdict(found, verdicts, captured)), walk
 
 
 def _conditions(setting: Setting, found: Comparison) -> list[str]:
@@ -194,9 +207,10 @@ def _tolerance(
 ) -> Tolerance:
     if any(limit is not None and not limit >= 0 for limit in (atol, rtol)):
         raise UsageError(f"tolerances are 0 or more, not atol={atol}, rtol={rtol}")
-    given = {"atol": atol, "rtol": rtol}
-    chosen = {name: limit for name, limit in given.items() if limit is not None}
-    return replace(Tolerance.inside(dtype, setting.coarsest), **chosen)
+    usual = Tolerance.inside(dtype, setting.coarsest)
+    chosen = usual.atol if atol is None else atol, usual.rtol if rtol is None else rtol
+    basis = usual.basis if (atol, rtol) == (None, None) else ""
+    return replace(usual, atol=chosen[0], rtol=chosen[1], basis=basis)
 
 
 def _allowing(setting: Setting, atol: float | None, rtol: float | None) -> Allows:
@@ -208,7 +222,7 @@ def _allowing(setting: Setting, atol: float | None, rtol: float | None) -> Allow
 
 def _outputs(
     setting: Setting, walk: Walk
-) -> tuple[dict[str, Discrepancy], dict[str, Verdict], list[str]]:
+) -> tuple[dict[str, Discrepancy], dict[str, tuple[Kind, str]], list[str]]:
     """The outputs with all of onnxruntime's optimizations, and what it says if it fails.
 
     What was given to the ONNX side while the values were compared is given to it here too.
@@ -227,9 +241,9 @@ def _outputs(
         found, notes = {}, [f"the model as a whole: {error}"]
     judge = Judge(setting, walk.judge.allows)
     outputs: dict[str, Discrepancy] = {}
-    verdicts: dict[str, Verdict] = {}
+    said: dict[str, tuple[Kind, str]] = {}
     for name in (str(value.name) for value in graph.outputs if value.name in walk.kept):
         got = tensor_of_ort(found[name]) if name in found else None
         outputs[name] = difference_of(walk.kept[name], got)
-        verdicts[name], _ = judge(name, walk.needed, got, outputs[name], walk.numbers.get(name))
-    return outputs, verdicts, notes
+        said[name] = judge(name, walk.needed, got, outputs[name], walk.numbers.get(name))
+    return outputs, said, notes

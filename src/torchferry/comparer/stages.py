@@ -8,13 +8,14 @@ from functools import partial
 import onnx_ir as ir
 import torch
 
-from torchferry.comparer.comparison import Stage, difference_of
+from torchferry.comparer.comparison import Stage
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.piece import LEVELS, Runner, ort_value, tensor_of_ort
 from torchferry.comparer.rewrites import first_wrong
 from torchferry.comparer.setting import Setting
 from torchferry.converter import convert
 from torchferry.errors import ConversionError, RunError, UsageError
+from torchferry.judge.value import difference_of
 from torchferry.optimizer import TARGETS, optimize
 from torchferry.values.difference import Discrepancy, worst
 

@@ -14,10 +14,10 @@ import onnx_ir as ir
 import torch
 
 from torchferry.comparer.anew import OURS, Twin, twins
-from torchferry.comparer.comparison import difference_of
 from torchferry.comparer.judge import Allows
 from torchferry.comparer.segment import Segment, segment_of
 from torchferry.comparer.setting import Setting
+from torchferry.judge.value import difference_of
 
 __all__ = ["twin_values"]
 

@@ -15,7 +15,6 @@ from torchferry.comparer.comparison import (
     Comparison,
     Row,
     Vertex,
-    difference_of,
     side_of,
 )
 from torchferry.comparer.histogram import histogram_of
@@ -25,6 +24,7 @@ from torchferry.comparer.provenance import layer_of, line_of
 from torchferry.comparer.setting import Setting
 from torchferry.comparer.window import Windows
 from torchferry.errors import UsageError
+from torchferry.judge.value import difference_of
 
 __all__ = ["Feed", "Walk"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import logging
@@ -40,6 +41,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "providers": ((list, tuple), "a list of onnxruntime's execution providers"),
     "keep_values": (bool, "True or False"),
     "cache": (bool, "True or False"),
+    "verify": (bool, "True or False"),
     "verbose": (int, "a number"),
 }
 
@@ -56,6 +58,7 @@ def onnx_custom_backend(
     providers: Sequence[Provider] | None = None,
     keep_values: bool = False,
     cache: bool = True,
+    verify: bool = False,
     verbose: int = 0,
     mode: str | None = None,
 ) -> Callable[..., Any]:
@@ -80,6 +83,8 @@ def onnx_custom_backend(
         keep_values: keep copies of what each call is given and returns in the storage.
         cache: keep optimized graphs of fixed sizes on disk, see `read_config`, for processes that
             compile the same; not when a storage or a dump is asked for.
+        verify: hold the first call of each graph at each set of sizes to the graph in PyTorch;
+            the storage gets the verdicts, under ``"verdicts"``.
         verbose: 1 logs every graph.
         mode: what ``torch.compile(..., mode=...)`` gives; there is none but ``"default"``.
 
@@ -88,12 +93,19 @@ def onnx_custom_backend(
 
     Raises:
         UsageError: an unknown opset, option, mode or set of rewrites, or one of the wrong type.
+        Mismatch: with ``verify``, by a call whose results differ from PyTorch's.
     """
     own = {"target_opset": target_opset, "optimize": optimize, "storage": storage,
            "dump_prefix": dump_prefix, "providers": providers, "keep_values": keep_values,
-           "cache": cache, "verbose": verbose}  # fmt: skip
+           "cache": cache, "verify": verify, "verbose": verbose}  # fmt: skip
     _check_mode(mode)
-    return _compile(graph_module, args, _settings(own, options))
+    settings = _settings(own, options)
+    if not settings.verify:
+        return _compile(graph_module, args, settings)
+    from torchferry.compiler.verified import verified
+
+    plain = copy.deepcopy(graph_module)  # compiling rewrites a graph
+    return verified(plain, _compile(graph_module, args, settings), settings)
 
 
 def _check_mode(mode: str | None) -> None:

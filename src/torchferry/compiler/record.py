@@ -37,6 +37,7 @@ class Settings:
         keep_values: keep the inputs and outputs of every call in the storage.
         verbose: 1 logs every graph.
         cache: keep sessions on disk for other processes, where nothing above asks to see them.
+        verify: hold the first call at each set of sizes to PyTorch.
     """
 
     opset: int
@@ -47,6 +48,7 @@ class Settings:
     keep_values: bool = False
     verbose: int = 0
     cache: bool = True
+    verify: bool = False
 
 
 def record(

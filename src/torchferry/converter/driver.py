@@ -22,9 +22,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.in_place import functional_form
 from torchferry.converter.lowering import Lowering, find_lowering, parameter_name
 from torchferry.converter.promote import onnx_dtype, promoted_dtype
-from torchferry.converter.provenance import module_of, provenance, user_line
+from torchferry.converter.provenance import module_of, provenance
 from torchferry.converter.size import Sizes
 from torchferry.errors import LoweringFailed
+from torchferry.values.line import user_line
 
 __all__ = ["Body", "Scope", "handled"]
 

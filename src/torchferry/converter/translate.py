@@ -20,11 +20,12 @@ from torchferry.converter.coverage import is_ours
 from torchferry.converter.driver import Scope
 from torchferry.converter.functional import functional
 from torchferry.converter.in_place import functional_form
-from torchferry.converter.provenance import module_of, user_line
+from torchferry.converter.provenance import module_of
 from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
 from torchferry.observer.tree import fixed_integer
+from torchferry.values.line import user_line
 
 __all__ = ["register_initializers", "translate"]
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,8 @@ import torch
 
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.errors import UsageError
+from torchferry.judge import Verdict
+from torchferry.values.discrepancy import Discrepancy
 
 __all__ = ["Limits", "in_process"]
 
@@ -122,12 +124,19 @@ def _encoded(status: StatusExport, limits: Limits) -> dict[str, object]:
     if _NO_MEMORY.search(status.reason) or (limited and _NO_KERNEL.search(status.reason)):
         status = _out_of_memory()
     plain = {name: getattr(status, name) for name in _PLAIN}
-    return {**plain, "status": int(status.status), "notes": list(status.notes)}
+    verdict = None if status.verdict is None else asdict(status.verdict)
+    return {
+        **plain, "status": int(status.status), "notes": list(status.notes), "verdict": verdict,
+    }  # fmt: skip
 
 
 def _decoded(data: dict[str, Any]) -> StatusExport:
     plain = {name: data[name] for name in _PLAIN}
-    return StatusExport(StatusExportCode(data["status"]), notes=tuple(data["notes"]), **plain)
+    said, verdict = data["verdict"], None
+    if said is not None:
+        verdict = Verdict(**{**said, "difference": Discrepancy(**said["difference"])})
+    code = StatusExportCode(data["status"])
+    return StatusExport(code, notes=tuple(data["notes"]), verdict=verdict, **plain)
 
 
 def _crashed(code: int, limits: Limits) -> StatusExport:

@@ -9,14 +9,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 
 from torchferry.capturer.watch import ShapeEvents, modules_of, watch_shapes
-from torchferry.converter.provenance import user_line
 
-__all__ = ["line_here", "modules_here", "quiet", "telling"]
-
-_HERE = str(Path(__file__).parents[1])
+__all__ = ["modules_here", "quiet", "telling"]
 
 _log = logging.getLogger("torchferry")
 
@@ -36,19 +32,6 @@ def quiet() -> Iterator[ShapeEvents]:
     ):
         warnings.simplefilter("ignore")
         yield events
-
-
-def line_here() -> str | None:
-    """``file:line`` of the user's code that is running; None where torch works for a library.
-
-    What of torchferry listens, and how Python tells of warnings, does not count.
-    """
-    modes = ("__torch_function__", "__torch_dispatch__")
-    frames = [f for f in traceback.extract_stack() if f.name not in modes]
-    while frames and frames[-1].filename.startswith((_HERE, warnings.__file__)):
-        frames.pop()
-    line = user_line("".join(traceback.format_list(frames)))
-    return None if line is None or line.startswith(_HERE) else line
 
 
 def modules_here() -> frozenset[int]:

@@ -157,7 +157,7 @@ def _entry(
 
 def _allowed(status: StatusExport) -> float:
     """Half the difference that was seen, where it has a size."""
-    seen = re.search(r"\babs=([0-9.e+-]+)", status.reason)
+    seen = re.search(r"\bmax abs ([0-9.e+-]+)", status.reason)
     return float(seen[1]) / 2 if seen and not status.unsteady else _LEAST
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torchferry.capturer import capture
 from torchferry.diagnoser.attempt import convert_seen
-from torchferry.diagnoser.comparison import difference, is_rounding, repeats
+from torchferry.diagnoser.comparison import judge_call
 from torchferry.diagnoser.fallback import RestSession
 from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.made import as_module
@@ -19,8 +20,9 @@ from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.widen import main_variant
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.judge.reference import BAKED
+from torchferry.observer.observation import Call
 from torchferry.values.clone import clone
-from torchferry.values.difference import string_diff
 from torchferry.values.kinds import attempt
 
 __all__ = ["rest_note", "write_rest"]
@@ -84,18 +86,18 @@ def rest_note(tree: Piece, session: RestSession, options: Options) -> str:
 
 
 def _compared(tree: Piece, session: RestSession, options: Options) -> str:
+    def run(call: Call) -> Any:
+        args, kwargs = clone((call.args, call.kwargs))
+        return session(*args, **kwargs)
+
     variant, _ = main_variant(tree)
     for call in variant.calls:
-        args, kwargs = clone((call.args, call.kwargs))
-        got = session(*args, **kwargs)
-        found = difference(tree, call.outputs, got, options)
-        if found is None:
-            continue
-        if not repeats(tree, call, options):
+        found = judge_call(tree, call, run(call), run, options)
+        if found.kind == "random" or found.evidence == BAKED:
             return _UNSTEADY
-        if not is_rounding(tree, call, got, options, flat=False):
+        if not found.ok:
             return (
-                f"it gives other numbers than PyTorch for recorded inputs: {string_diff(found)}. "
+                f"it gives other numbers than PyTorch for recorded inputs: {found.numbers}. "
                 "Diagnose with the exporter to_onnx to see where"
             )
     return ""

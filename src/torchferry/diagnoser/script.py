@@ -23,11 +23,12 @@ from torch.overrides import TorchFunctionMode
 from torchferry.capturer import export_arguments
 from torchferry.converter.torch_onnx import Flat, script_bytes
 from torchferry.diagnoser.made import Attempted, Options, arguments_of, save_to_run, tensors_of
-from torchferry.diagnoser.quiet import line_here, modules_here
+from torchferry.diagnoser.quiet import modules_here
 from torchferry.diagnoser.segment import plain_signature
 from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
 from torchferry.values.clone import clone
+from torchferry.values.line import line_here
 from torchferry.values.signature import SIGNATURE_KEY
 
 __all__ = ["torch_script"]

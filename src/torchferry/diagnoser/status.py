@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
 
+from torchferry.judge import Verdict
+
 __all__ = ["StatusExport", "StatusExportCode"]
 
 _REASON = 100  # characters of a reason in one line
@@ -67,6 +69,7 @@ class StatusExport:
         call: which of the calls that were tried shows it; None where the export itself failed.
         unsteady: PyTorch computes something else each time, whatever its random numbers.
         unchecked: its numbers are random, and the program draws others: no fault would show.
+        verdict: the worst on its numbers; None when nothing was compared.
     """
 
     status: StatusExportCode
@@ -84,6 +87,7 @@ class StatusExport:
     call: int | None = None
     unsteady: bool = False
     unchecked: bool = False
+    verdict: Verdict | None = None
 
     def is_ok(self) -> bool:
         """Whether the module was exported, whatever had to be replaced for it.

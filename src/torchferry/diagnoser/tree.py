@@ -152,8 +152,14 @@ class Piece:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module as whoever uses it does."""
+        return self.run_as(self.model, args, kwargs)
+
+    def run_as(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call the module, or a copy of it, as whoever uses it does."""
         placed, named = self.placed(args, kwargs)
-        return getattr(self.model, self.entry)(*placed, **named)
+        return getattr(model, self.entry)(*placed, **named)
 
     def placed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """Arguments, those by position that were so in the first call: hooks see the difference.

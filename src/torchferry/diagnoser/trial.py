@@ -13,15 +13,8 @@ import torch
 from torchferry.capturer import Fixed
 from torchferry.diagnoser.attempt import EXPORTERS, ONCE, export_once
 from torchferry.diagnoser.blame import advice_for, explain, modules_in, with_code
-from torchferry.diagnoser.comparison import (
-    baked,
-    changing_line,
-    difference,
-    is_random,
-    is_rounding,
-    repeats,
-)  # fmt: skip
-from torchferry.diagnoser.made import Attempted, as_module, tensors_of, unexportable, without
+from torchferry.diagnoser.comparison import changed_state, changing_line, judge_call
+from torchferry.diagnoser.made import Attempted, as_module, unexportable, without
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
@@ -29,9 +22,10 @@ from torchferry.diagnoser.tree import Piece, Record
 from torchferry.diagnoser.variant import Variant
 from torchferry.diagnoser.widen import Widened, main_variant
 from torchferry.diagnoser.writes import lost_writes
+from torchferry.judge import Verdict, worst_verdict
+from torchferry.judge.reference import BAKED, OWN_DRAWS
 from torchferry.observer.observation import Call, Observation
 from torchferry.values.buffers import buffers_kept
-from torchferry.values.difference import Discrepancy, string_diff, worst
 from torchferry.values.randomness import random_kept
 
 __all__ = ["compared_calls", "fails_alike", "inputs_of", "tried", "try_piece"]
@@ -40,8 +34,6 @@ _WRONG = """the exported program computes something else than the module: compar
     value, or see what depends on more than the arguments"""
 _STEADY = """draw random numbers with torch, keep what changes in a buffer, or pass it as an
     argument"""
-_RANDOM = """its numbers are random or depend on earlier calls: they are not those of the recorded
-    call"""
 
 
 def _one_line(text: str) -> str:
@@ -252,8 +244,8 @@ def _fixed(made: Attempted, fixed: Sequence[Fixed]) -> StatusExport:
     )
 
 
-_Wrong = tuple[int, Discrepancy, Any]
-"""The number of a call, how far the program's outputs are from it, and these."""
+_Judged = tuple[int, Verdict]
+"""The number of a call, and the verdict on what the program gives for it."""
 
 
 def _compared(
@@ -263,23 +255,22 @@ def _compared(
     status: StatusExport,
     options: Options,
 ) -> StatusExport:
-    wrong: list[_Wrong] = []
+    judged: list[_Judged] = []
     guarded: dict[str, list[int]] = {}
+    run = made.run_freely or made.run
     for number, call in enumerate(calls):
         got, refused = _run(made, call, options)
         if isinstance(got, StatusExport):
             return _failed(got, status, number)
-        expected = tensors_of(call.outputs, len(got)) if made.flat else call.outputs
-        diff = difference(piece, expected, got, options)
-        if refused is not None and diff is not None:  # the guard was right
+        verdict = judge_call(piece, call, got, run, options, flat=made.flat)
+        if refused is not None and not verdict.ok:  # the guard was right
             return _failed(refused, status, number)
         if refused is not None:
             guarded.setdefault(refused.reason, []).append(number + 1)
-        if diff is not None:
-            wrong.append((number, diff, got))
+        judged.append((number, verdict))
     notes = tuple(_needless(said, numbers, len(calls)) for said, numbers in guarded.items())
     status = replace(status, notes=(*status.notes, *notes))
-    return _differs(piece, calls, made, status, options, wrong=wrong) if wrong else status
+    return _verdict(piece, calls, made, status, judged, options)
 
 
 def _needless(said: str, numbers: Sequence[int], count: int) -> str:
@@ -295,57 +286,42 @@ def _failed(found: StatusExport, status: StatusExport, number: int) -> StatusExp
     return replace(found, notes=status.notes, dynamic_shapes=status.dynamic_shapes, call=number)
 
 
-def _differs(
+def _verdict(  # noqa: PLR0917  (all that is known of the trial)
     piece: Piece,
     calls: Sequence[Record],
     made: Attempted,
     status: StatusExport,
+    judged: Sequence[_Judged],
     options: Options,
-    *,
-    wrong: Sequence[_Wrong],
 ) -> StatusExport:
-    """What a program that gives other numbers is: wrong, random, or of a piece that is neither."""
-    largest = worst(diff for _, diff, _ in wrong)
-    number = next(number for number, diff, _ in wrong if diff is largest)
+    """What the verdicts on the calls make of a program that runs."""
+    worst = worst_verdict(verdict for _, verdict in judged)
+    status = replace(status, verdict=worst)
+    if worst.ok:
+        return status
+    if worst.kind == "random":
+        unchecked = any(verdict.evidence == OWN_DRAWS for _, verdict in judged)
+        note = f"its numbers are not compared: {worst.evidence}"
+        return replace(status, notes=(*status.notes, note), unchecked=unchecked)
+    number = next(number for number, verdict in judged if verdict is worst)
     call = calls[number]
     found = replace(
         status,
         status=StatusExportCode.FAIL_DISC,
         step="DISC",
-        reason=string_diff(largest),
+        reason=worst.numbers,
         advice=_one_line(_WRONG),
         call=number,
     )
-    if _asked(lambda: repeats(piece, call, options), options, instead=True):
-        if _asked(
-            lambda: all(
-                is_rounding(piece, calls[n], got, options, flat=made.flat) for n, _, got in wrong
-            ),
-            options,
-            instead=False,
-        ):
-            return status
-    else:
-        reason = _asked(lambda: baked(piece, call, options), options, instead="")
-        if reason:
-            line = _asked(lambda: changing_line(piece, call), options, instead=None)
-            place = with_code(line) if line else None
-            advice = _one_line(_STEADY)
-            return replace(found, reason=reason, line=place, advice=advice, unsteady=True)
-        differing = [calls[n] for n, *_ in wrong]
-        for alike in (True, False):
-            random = partial(_all_random, piece, differing, made, options, alike=alike)
-            if _asked(random, options, instead=False):
-                notes = (*status.notes, _one_line(_RANDOM))
-                return replace(status, notes=notes, unchecked=not alike)
-    return replace(found, line=_line_at_fault(made, call, options))
-
-
-def _all_random(
-    piece: Piece, calls: Sequence[Record], made: Attempted, options: Options, *, alike: bool
-) -> bool:
-    run = made.run_freely or made.run
-    return all(is_random(piece, call, run, options, flat=made.flat, alike=alike) for call in calls)
+    if not worst.evidence:
+        return replace(found, line=_line_at_fault(made, call, options))
+    if worst.evidence != BAKED:
+        return found
+    reason = _asked(lambda: changed_state(piece, call), options, instead="") or BAKED
+    line = _asked(lambda: changing_line(piece, call), options, instead=None)
+    place = with_code(line) if line else None
+    advice = _one_line(_STEADY)
+    return replace(found, reason=reason, line=place, advice=advice, unsteady=True)
 
 
 def _asked(question: Callable[[], Any], options: Options, *, instead: Any) -> Any:

@@ -14,13 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchferry.diagnoser.blame import advice_for, with_code
 from torchferry.diagnoser.made import Attempted
-from torchferry.diagnoser.quiet import line_here, modules_here
+from torchferry.diagnoser.quiet import modules_here
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.observer.tree import leaves_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
+from torchferry.values.line import line_here
 from torchferry.values.randomness import random_kept
 
 __all__ = ["lost_writes"]

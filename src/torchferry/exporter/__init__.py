@@ -3,6 +3,6 @@
 from torchferry.exporter.conversion import to_onnx
 from torchferry.exporter.export import export
 from torchferry.exporter.program import OnnxProgram, load
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.tolerance import Tolerance
 
 __all__ = ["OnnxProgram", "Tolerance", "export", "load", "to_onnx"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from torchferry.exporter.verify import verify
 from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
+from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, to_observation
 from torchferry.observer.guards import store_signature
@@ -39,7 +39,6 @@ from torchferry.runner import Session, nodes_without_kernel
 from torchferry.runner.dimensions import conditions_in
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
 
@@ -151,7 +150,9 @@ def _walk(
 ) -> Findings:
     steps = plan.steps
     module = model.module() if isinstance(model, ExportedProgram) else model
-    tolerance = plan.tolerance or Tolerance.of(_dtype(module, seen))
+    tolerance = plan.tolerance or Tolerance.usual(
+        module, [(call.args, call.kwargs) for call in seen.calls[:1]]
+    )
     with steps.step("infer shapes") as made:
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
@@ -322,14 +323,3 @@ def _observation(
 
 def _holds(model: ir.Model, dtype: ir.DataType) -> bool:
     return any(value.dtype == dtype for value in model.graph.initializers.values())
-
-
-def _dtype(module: torch.nn.Module, seen: Observation) -> torch.dtype:
-    """The dtype most of the floating weights have, or else the inputs."""
-    counts = Counter[torch.dtype]()
-    for tensor in [*module.parameters(), *module.buffers()]:
-        if tensor.is_floating_point():
-            counts[tensor.dtype] += tensor.numel()
-    given = [a.dtype for a in seen.arguments if a.dtype is not None and a.dtype.is_floating_point]
-    found = counts.most_common(1) or Counter(given).most_common(1)
-    return found[0][0] if found else torch.float32

@@ -10,8 +10,8 @@ from torchferry.capturer import Captured
 from torchferry.exporter.limits import Limits
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.verify import Check
+from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
-from torchferry.values.tolerance import Tolerance
 
 __all__ = ["Findings"]
 

@@ -111,9 +111,6 @@ def _why(checks: Sequence[Check]) -> str:
         if check.error is not None:
             return f"onnxruntime failed: {check.error}"
         for output in check.outputs:
-            if output.verdict == "differs":
-                return (
-                    f"output {output.name} differs from PyTorch's by up to "
-                    f"{output.difference.abs:.3g}"
-                )
+            if output.kind in ("differs", "failed") or output.verdict.chosen:
+                return output.verdict.about(f"output {output.name}")
     return ""

@@ -12,7 +12,7 @@ from torchferry.exporter.limits import breaks
 from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
-from torchferry.exporter.verify import Check, Compared
+from torchferry.exporter.verify import Check
 from torchferry.report.model import Report, Section
 from torchferry.report.quantity import shortened
 
@@ -58,14 +58,15 @@ def _success(found: Findings) -> str:
     """What agreed, and what could not be compared, in one sentence."""
     checks = [check for check in found.checks if found.limits.meets(check.sizes)]
     outputs = [o for check in checks for o in check.outputs]
-    random = dict.fromkeys(o.name for o in outputs if o.verdict == "random")
+    random = {o.name: o.verdict.evidence for o in outputs if o.kind == "random"}
     equal = {o.name for o in outputs} - random.keys()
     sets = sum(bool(check.outputs) for check in checks)
-    worst = max(o.difference.abs for o in outputs if o.verdict == "ok")
+    worst = max(o.difference.abs for o in outputs if o.verdict.ok)
+    said = ", ".join(f"{name} ({why})" if why else name for name, why in random.items())
     return (
         f"{counted(len(equal), 'output')} equal{'s' * (len(equal) == 1)} PyTorch's at "
         f"{counted(sets, 'set')} of sizes, max abs {worst:.2g}"
-        + (f"; not compared, being random: {', '.join(random)}" if random else "")
+        + (f"; not compared, being random: {said}" if random else "")
         + "".join(f"; verified where {text}" for text in _limit_texts(found))
     )
 
@@ -82,8 +83,7 @@ def _limit_texts(found: Findings) -> list[str]:
 
 def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str]:
     """One sentence a fault: what, where, what to do."""
-    verdicts = {o.verdict for check in found.checks for o in check.outputs}
-    if found.training and verdicts - {"ok"}:
+    if found.training and any(not o.verdict.ok for check in found.checks for o in check.outputs):
         yield "the model is in training mode, where dropout is random: call model.eval() first"
     compared = any(check.ok or check.failed for check in found.checks)
     if not compared:
@@ -139,7 +139,7 @@ def _faults(found: Findings) -> Iterator[str]:
         if check.error is not None:
             faults.setdefault(("error", check.error), []).append(check)
         for output in check.outputs:
-            if output.verdict == "differs":
+            if output.kind in ("differs", "failed"):
                 faults.setdefault(("output", output.name), []).append(check)
     for (kind, what), checks in faults.items():
         where = "; ".join(sizes_text(check) for check in checks[:3])
@@ -151,26 +151,21 @@ def _faults(found: Findings) -> Iterator[str]:
         worst = max(differing, key=lambda o: o.difference.abs)
         name = _NAMES.get(what, f"output {what}")
         yield (
-            f"{name} differs from PyTorch at {where}{more}: {_difference(worst)}"
+            f"{name} differs from PyTorch at {where}{more}: {worst.verdict.numbers}"
             + "".join(f"; {check.blame}" for check in checks[:1] if check.blame)
         )
 
 
 def _why_not(found: Findings) -> str:
     refused = next((c.refused for c in found.checks if c.refused is not None), None)
-    if any(check.outputs for check in found.checks):
-        return "every output is random; return what is computed before the random part too"
+    outputs = [output for check in found.checks for output in check.outputs]
+    if outputs:
+        why = outputs[0].verdict.evidence
+        said = f" ({why})" if why else ""
+        return f"every output is random{said}; return what is computed before that too"
     if refused is not None:
         return f"PyTorch itself refuses all sizes, with {refused}"
     return "the model returns no tensor; return what is to be computed"
-
-
-def _difference(output: Compared) -> str:
-    difference = output.difference
-    if difference.reason:
-        return difference.reason
-    nans = f", {difference.dnan} NaN on one side only" if difference.dnan else ""
-    return f"max abs {difference.abs:.3g}, max rel {difference.rel:.3g}{nans}"
 
 
 def _check_data(check: Check, found: Findings) -> dict[str, Any]:
@@ -184,9 +179,9 @@ def _check_data(check: Check, found: Findings) -> dict[str, Any]:
         "error": check.error,
         "blame": check.blame,
         "outputs": [
-            {"name": o.name, "verdict": o.verdict, "abs": o.difference.abs,
-             "rel": o.difference.rel, "rounding": o.rounding, "nan": o.difference.dnan,
-             "reason": o.difference.reason}
+            {"name": o.name, "verdict": o.kind, "abs": o.difference.abs,
+             "rel": o.difference.rel, "rounding": o.verdict.rounding, "nan": o.difference.dnan,
+             "reason": o.difference.reason, "evidence": o.verdict.evidence}
             for o in check.outputs
         ],
     }  # fmt: skip

@@ -11,7 +11,9 @@ from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.limits import breaks
 from torchferry.exporter.steps import bytes_text, counted
-from torchferry.exporter.verify import ROUNDING, Check, Compared
+from torchferry.exporter.verify import Check, Compared
+from torchferry.judge import Kind
+from torchferry.judge.rounding import ROUNDING
 from torchferry.observer import Argument
 from torchferry.report.model import Bars, Cell, Facts, Table, Tone
 from torchferry.report.quantity import shortened
@@ -32,7 +34,10 @@ __all__ = [
 Row = tuple[Cell | str | int | float, ...]
 
 _PACKAGES = ("torchferry", "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime")
-_TONES: dict[str, Tone] = {"ok": "good", "differs": "bad", "random": "warn"}
+_TONES: dict[Kind, Tone] = {
+    "equal": "good", "rounding": "good", "random": "warn", "incomparable": "warn",
+    "differs": "bad", "failed": "bad",
+}  # fmt: skip
 _MANY = 12  # outputs shown one by one on a terminal
 
 
@@ -83,17 +88,17 @@ def output_table(found: Findings) -> Table:
     shown = max(_MANY, sum(row[5].tone != "good" for row in rows))
     atol, rtol = found.tolerance.atol, found.tolerance.rtol
     note = (
-        f"ok: max abs ≤ {atol:g} min(1, s) + {rtol:g} s, where s is the largest value PyTorch "
+        f"equal: max abs ≤ {atol:g} min(1, s) + {rtol:g} s, where s is the largest value PyTorch "
         "gives there, 0.01 at least."
     )
-    if any(output.rounding is not None for check in found.checks for output in check.outputs):
+    if any(output.kind == "rounding" for check in found.checks for output in check.outputs):
         note += (
-            f" Up to {ROUNDING} times that where it is as near to float64 as PyTorch is, and more "
-            "where PyTorch itself moves as far with its weights rounded otherwise."
+            f" rounding: up to {ROUNDING} times that where it is as near to float64 as PyTorch "
+            "is, and more where PyTorch itself moves as far when it rounds otherwise."
         )
     if len(rows) > shown:
         more = counted(len(rows) - shown, "more output")
-        note = f"… and {more}, all ok, none worse. {note}"
+        note = f"… and {more}, all equal, none worse. {note}"
     return Table(
         ("output", "sets", "max abs", "max rel", "worst at", "verdict"),
         tuple((n, s, _figure(a), _figure(r), at, v) for n, s, a, r, at, v in rows[:shown]),
@@ -145,14 +150,14 @@ def whole_table(found: Findings) -> Table:
 
 
 def _badness(output: Compared) -> tuple[int, float]:
-    return ("random", "ok", "differs").index(output.verdict), output.difference.abs
+    order = ("random", "incomparable", "equal", "rounding", "differs", "failed")
+    return order.index(output.kind), output.difference.abs
 
 
 def _verdict(output: Compared) -> Cell:
-    note = (
-        "" if output.rounding is None else f", as PyTorch's own rounding ({output.rounding:.2g})"
-    )
-    return Cell((output.difference.reason or output.verdict) + note, _TONES[output.verdict])
+    verdict = output.verdict
+    words = [verdict.difference.reason or verdict.kind, verdict.evidence]
+    return Cell("; ".join(word for word in words if word), _TONES[verdict.kind])
 
 
 def argument_table(arguments: Iterable[Argument]) -> Table:

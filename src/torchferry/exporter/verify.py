@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -17,9 +16,10 @@ from torchferry.capturer.joined import joined_leaves
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
 from torchferry.exporter.apart import can_fork
-from torchferry.exporter.rounding import doubled, nudged, rounding_error, settled, to_double
 from torchferry.exporter.sizes import Sizes, further_sizes, other_sizes
 from torchferry.exporter.trials import Budget, Trials
+from torchferry.judge import Kind, Reference, Tolerance, Verdict, worst_verdict
+from torchferry.judge.reference import Again
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
@@ -27,15 +27,8 @@ from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import flatten, path_text
-from torchferry.values.tolerance import Tolerance
 
-__all__ = ["ROUNDING", "Check", "Compared", "Verdict", "verify"]
-
-Verdict = Literal["ok", "differs", "random"]
-
-_NUDGES = 4  # one shows most choices that hang on a rounding
-ROUNDING = 10
-"""How often the tolerance may be reached where PyTorch's own rounding is the reason."""
+__all__ = ["Check", "Compared", "verify"]
 
 
 @dataclass(frozen=True)
@@ -44,17 +37,21 @@ class Compared:
 
     Attributes:
         name: of the graph's output, or the place of a constant among the outputs.
-        difference: between PyTorch and the exported model.
-        verdict: ``random`` when PyTorch does not agree with itself, so that nothing can be said.
-        rounding: PyTorch's own largest difference from float64, where it is the reason why an
-            output beyond the tolerance is ``ok``: the exported model is as near to float64. Or
-            from itself with weights rounded otherwise, where that moves the same numbers as far.
+        verdict: on the exported model's.
     """
 
     name: str
-    difference: Discrepancy
     verdict: Verdict
-    rounding: float | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Of the verdict."""
+        return self.verdict.kind
+
+    @property
+    def difference(self) -> Discrepancy:
+        """Between PyTorch and the exported model."""
+        return self.verdict.difference
 
 
 @dataclass(frozen=True)
@@ -87,12 +84,12 @@ class Check:
     @property
     def failed(self) -> bool:
         """Whether the exported model is wrong there."""
-        return self.error is not None or any(o.verdict == "differs" for o in self.outputs)
+        return self.error is not None or any(o.kind in ("differs", "failed") for o in self.outputs)
 
     @property
     def ok(self) -> bool:
         """Whether one output at least was compared and none differs."""
-        return not self.failed and any(o.verdict == "ok" for o in self.outputs)
+        return not self.failed and any(o.verdict.ok for o in self.outputs)
 
 
 def verify(
@@ -133,7 +130,7 @@ def verify(
     ]
     trials = Trials(
         runner, seen, Budget.of(budget, time.process_time() - begin), row=Check,
-        forks=can_fork(model),
+        forks=can_fork(model), doubt=runner.doubt,
     )  # fmt: skip
     groups = other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions)
     rows = trials.run(groups)
@@ -177,128 +174,72 @@ class _Runner:
         self.session = session
         self.tolerance = tolerance
         self.joined = joined
-        self.random: frozenset[str] | None = None
+
+    def reference(self, inputs: tuple[Any, Any], changed: list[tuple[str, ...]]) -> Reference:
+        """The model on inputs; the first call tells which arguments it changed."""
+
+        def call(model: torch.nn.Module, given: tuple[Any, Any]) -> Any:
+            args, kwargs = given
+            outputs = model(*args, **accept_aliases(self.model, kwargs))
+            if not changed:
+                changed.append(_changed(inputs, given, outputs))
+            return outputs
+
+        return Reference(call, self.model, inputs, tolerance=self.tolerance, leaves=self._flat)
+
+    def doubt(self, inputs: tuple[Any, Any]) -> str | None:
+        """Why made inputs count for nothing, though PyTorch takes them."""
+        said = self.reference(inputs, []).contradicts()
+        return None if said is None else f"PyTorch contradicts itself: {said}"
 
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
-        given = clone(inputs)
-        expected, refused = _attempt(self.model, self.model, given, copied=True)
+        changed: list[tuple[str, ...]] = []
+
+        def run() -> Any:
+            args, kwargs = clone(inputs)
+            return self.session(*args, **kwargs)
+
+        reference = self.reference(inputs, changed)
+        _, refused = _attempt(lambda: reference.expected)
         if refused is not None:
             return Check(sizes, made, refused=refused)
-        if self.random is None:
-            self.random = self._random(expected, _attempt(self.model, self.model, inputs)[0])
-        args, kwargs = clone(inputs)
         try:
-            got = self.session(*args, **kwargs)
+            got = run()
         except (RunError, UsageError) as error:
             return Check(sizes, made, error=_brief(error))
-        outputs = tuple(self._compare(expected, got))
-        if any(output.verdict == "differs" for output in outputs):
-            exact = self._in_double(doubled(self.model), inputs)
-            others = cache(partial(self._nudged, inputs))  # only where float64 is no excuse
-            outputs = tuple(self._compare(expected, got, exact, others))
-        wrong = any(output.verdict == "differs" for output in outputs)
-        blame = self._blame(inputs, expected) if wrong else None
-        return Check(sizes, made, outputs, None, None, blame, _changed(inputs, given, expected))
+        outputs = tuple(self._compared(reference, got, run))
+        wrong = any(one.kind == "differs" and not one.verdict.evidence for one in outputs)
+        blame = self._blame(reference, inputs) if wrong else None
+        return Check(sizes, made, outputs, None, None, blame, changed[0])
 
-    def _in_double(self, model: torch.nn.Module | None, inputs: tuple[Any, Any]) -> Any:
-        """PyTorch's outputs in float64, or ``None`` where it has none; of the `doubled` model."""
-        if model is None:
-            return None
-        return _attempt(model, self.model, to_double(inputs), copied=True)[0]
+    def _compared(self, reference: Reference, got: Any, run: Again) -> Iterator[Compared]:
+        names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]
+        verdicts = reference.judge(got, run)
+        if len(verdicts) != len(names):
+            yield Compared("structure", worst_verdict(verdict for _, verdict in verdicts))
+            return
+        for name, (path, verdict) in zip(names, verdicts, strict=True):
+            if name is None and verdict.difference.abs == 0 and verdict.ok:
+                continue  # a constant, and the same one
+            yield Compared(name or path_text(path) or "output", verdict)
 
-    def _unsteady(self, expected: Any, got: Any, others: list[Any]) -> float | None:
-        """How far PyTorch moves by its own rounding, when it stands still where ``got`` is off."""
-        if not _is_float(expected) or not _is_float(got):
-            return None
-        if not self._allows(max_diff(expected, settled(expected, got, others)), expected):
-            return None
-        return max(max_diff(expected, one).abs for one in others if _is_float(one))
-
-    def _usual_at(self, path: ValuePath) -> float:
-        return self._usual.get(path, 0.0)
-
-    @cached_property
-    def _usual(self) -> dict[ValuePath, float]:
-        """PyTorch's largest distance from float64 in the calls that were seen, by output."""
-        found: dict[ValuePath, float] = {}
-        model = doubled(self.model)
-        for call in self.seen.calls:
-            inputs = self.seen.normalized(call)
-            exact = dict(self._flat(self._in_double(model, inputs)))
-            for path, leaf in self._flat(_attempt(self.model, self.model, inputs)[0]):
-                own = max_diff(exact.get(path), leaf.double()) if _is_float(leaf) else None
-                if own is not None and own.reason is None:
-                    found[path] = max(found.get(path, 0.0), own.abs)
-        return found
-
-    def _blame(self, inputs: tuple[Any, Any], expected: Any) -> str | None:
+    def _blame(self, reference: Reference, inputs: tuple[Any, Any]) -> str | None:
         """Whether the captured program is wrong already."""
         if self.program is None:
             return None
-        captured, error = _attempt(self.program.module(), self.model, inputs)
+        module = self.program.module()
+
+        def run() -> Any:
+            args, kwargs = clone(inputs)
+            with torch.no_grad():
+                return module(*args, **accept_aliases(self.model, kwargs))
+
+        captured, error = _attempt(run)
         if error is not None:
             return f"the program that torch.export made does not hold there ({error})"
-        if any(output.verdict == "differs" for output in self._compare(expected, captured)):
+        if any(verdict.kind == "differs" for _, verdict in reference.judge(captured, run)):
             return "the captured program is wrong there already, so torch.export is at fault"
         return "the captured program is right there, so the conversion to ONNX is at fault"
-
-    def _nudged(self, inputs: tuple[Any, Any]) -> list[dict[ValuePath, Any]]:
-        """PyTorch's outputs with weights rounded otherwise; none but in half precision."""
-        models = (nudged(self.model, seed) for seed in range(_NUDGES))
-        return [
-            dict(self._flat(_attempt(model, self.model, inputs)[0]))
-            for model in models
-            if model is not None
-        ]
-
-    def _compare(
-        self,
-        expected: Any,
-        got: Any,
-        exact: Any = None,
-        others: Callable[[], Sequence[Mapping[ValuePath, Any]]] = tuple,
-    ) -> list[Compared]:
-        names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]
-        left, right = self._flat(expected), self._flat(got)
-        if [path for path, _ in left] != [path for path, _ in right]:
-            return [Compared("structure", max_diff(expected, got), "differs")]
-        doubles = dict(self._flat(exact))
-        compared = []
-        for name, (path, e), (_, g) in zip(names, left, right, strict=True):
-            label = name or path_text(path) or "output"
-            difference = max_diff(e, g)
-            if name is None and difference.abs == 0 and difference.reason is None:
-                continue  # a constant, and the same one
-            verdict = self._verdict(label, difference, e)
-            rounding = None
-            if verdict == "differs" and self._allows(difference, e, ROUNDING):
-                usual = partial(self._usual_at, path)
-                rounding = rounding_error(doubles.get(path), e, g, usual)
-            if verdict == "differs" and rounding is None and (moved := others()):
-                rounding = self._unsteady(e, g, [one.get(path) for one in moved])
-            compared.append(
-                Compared(label, difference, verdict)
-                if rounding is None
-                else Compared(label, difference, "ok", rounding)
-            )
-        return compared
-
-    def _verdict(self, name: str, difference: Discrepancy, expected: Any) -> Verdict:
-        if self.random and name in self.random:
-            return "random" if difference.reason is None else "differs"
-        return "ok" if self._allows(difference, expected) else "differs"
-
-    def _allows(self, difference: Discrepancy, expected: Any, times: float = 1) -> bool:
-        tolerance = self.tolerance.widened(getattr(expected, "dtype", None))
-        return tolerance.allows(difference, expected, times=times)
-
-    def _random(self, first: Any, second: Any) -> frozenset[str]:
-        """Names of the outputs in which PyTorch does not agree with itself."""
-        names = [leaf[0] if isinstance(leaf, list) else "" for leaf in self._leaves]
-        pairs = zip(names, self._flat(first), self._flat(second), strict=False)
-        return frozenset(
-            name for name, (_, a), (_, b) in pairs if not self._allows(max_diff(a, b), a)
-        )
 
     def _flat(self, outputs: Any) -> list[tuple[ValuePath, Any]]:
         return joined_leaves(outputs, self.joined)
@@ -306,10 +247,6 @@ class _Runner:
     @property
     def _leaves(self) -> Sequence[Any]:
         return self.session.signature.leaves
-
-
-def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 def _changed(before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any) -> tuple[str, ...]:
@@ -325,23 +262,16 @@ def _changed(before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any) -> t
     return tuple(sorted(changed))
 
 
-def _attempt(
-    module: torch.nn.Module,
-    model: torch.nn.Module,
-    inputs: tuple[Any, Any],
-    *,
-    copied: bool = False,
-) -> tuple[Any, str | None]:
-    """Outputs of a module on inputs named as the model names them, or what it raised.
+def _attempt(run: Callable[[], Any]) -> tuple[Any, str | None]:
+    """What a run of PyTorch gives, or what it raised.
 
     Sizes that were made up may be wrong for the user's code in any way it can fail, and a captured
     program says by many exceptions what it assumes.
     """
-    args, kwargs = inputs if copied else clone(inputs)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return module(*args, **accept_aliases(model, kwargs)), None
+            return run(), None
     except Exception as error:  # noqa: BLE001  (the driver's wrapper, see above)
         return None, _brief(error)
 

@@ -20,7 +20,7 @@ __all__ = ["compared_graph", "severity"]
 _TONES: dict[str, Tone | None] = {
     "differs": "bad", "failed": "bad", "random": "warn", "incomparable": "warn"
 }  # fmt: skip
-_WORSE = ("random", "ok", "incomparable", "differs", "failed")
+_WORSE = ("random", "equal", "incomparable", "differs", "failed")
 _LEGEND: tuple[tuple[Tone | None, str], ...] = (
     (None, "difference, from none to large"),
     ("bad", "beyond tolerance, or at fault"),

@@ -64,7 +64,7 @@ def comparison_report(title: str, found: Comparison) -> Report:
 
 
 def _verdict(found: Comparison) -> str:
-    number = sum(row.verdict == "ok" for row in found.rows)
+    number = sum(row.verdict == "equal" for row in found.rows)
     agree = counted(number, "value")
     if found.unaligned:
         agree = f"{number} of the graph's {counted(len(found.rows) + found.unaligned, 'value')}"
@@ -290,6 +290,8 @@ def _values(found: Comparison) -> Table:
 
 def _data(found: Comparison) -> dict[str, Any]:
     return {
+        "verdict": found.verdict.kind,
+        "evidence": found.verdict.evidence,
         "first": None if found.first is None else found.first.name,
         "suspects": list(found.suspects),
         "differing": list(found.differing),

@@ -61,7 +61,7 @@ def capture(
         with steps.step("capture"):
             made = capturer.capture(source.model, seen, patch=patch, rewrite=rewrite)
         with steps.step("check"):
-            checks = compare_calls(made.program, seen, made.joined)
+            checks = compare_calls(made.program, seen, made.joined, model=source.model)
         if out is not None:
             made.save(out)
     return _report(model, made, seen, checks, out)
@@ -76,14 +76,18 @@ def _report(
 ) -> Report:
     problems = [f"{one}; change that line so that it does not need the number"
                 for one in made.fixed]  # fmt: skip
-    problems += [f"{_sizes(one)}: {_told(one)}" for one in checks if not one.ok]
+    problems += [one.verdict.about(f"{_sizes(one)}: the output") for one in checks if not one.ok]
     problems += [str(one) for one in made.changed]
     from torchferry.exporter.strategy import capture_sections
+    from torchferry.judge import worst_verdict
 
     names = seen.dynamic_names
     kept = [name for name in names if name not in {one.name for one in made.fixed}]
     verdict = f"captured; dynamic: {', '.join(kept) or 'nothing'}"
     verdict += f"; the same as the model on {sum(c.ok for c in checks)} of {len(checks)} calls"
+    worst = worst_verdict(one.verdict for one in checks)
+    if worst.evidence and worst.kind != "failed":
+        verdict += f" ({worst.kind}: {worst.evidence})"
     attempts, *others = capture_sections(made)
     dimensions = Section("Dimensions", (_dimensions(made, seen, checks),))
     steps = (f"torchferry export {title} -o OUT  exports and checks it",)
@@ -122,12 +126,6 @@ def _sizes(check: Agreement) -> str:
     return ", ".join(f"{name} {size}" for name, size in check.sizes.items()) or "the call"
 
 
-def _told(check: Agreement) -> str:
-    if check.error is not None:
-        return f"the program does not run: {check.error[:200]}"
-    return f"the program differs from the model: {check.difference}"
-
-
 def _data(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> dict[str, Any]:
     from torchferry.exporter.strategy import capture_data
 
@@ -139,8 +137,10 @@ def _data(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> d
             for f in made.fixed
         ],
         "checks": [
-            {"sizes": c.sizes, "ok": c.ok, "error": c.error,
-             "difference": None if c.difference is None else c.difference.abs}
+            {"sizes": c.sizes, "ok": c.ok, "verdict": c.verdict.kind,
+             "error": c.verdict.evidence if c.verdict.kind == "failed" else None,
+             "difference": None if c.verdict.kind == "failed" else c.verdict.difference.abs,
+             "evidence": c.verdict.evidence}
             for c in checks
         ],
         **capture_data(made),

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import fx
 
 from torchferry.values.difference import Discrepancy
 
-__all__ = ["Bounds", "bounds_of", "may_be_drawn"]
+__all__ = ["FREE", "UNIT", "Bounds", "may_be_drawn", "same_moments"]
 
 Bounds = tuple[float, float]
 
-aten = torch.ops.aten
-
-_FREE: Bounds = (-math.inf, math.inf)
-_UNIT: Bounds = (0.0, 1.0)
-# Operators that draw each element by itself, and between what.
-_BOUNDS: dict[object, Bounds] = {
-    aten.bernoulli: _UNIT, aten.dropout: _FREE, aten.native_dropout: _FREE, aten.normal: _FREE,
-    aten.rand: _UNIT, aten.rand_like: _UNIT, aten.randint: _FREE, aten.randint_like: _FREE,
-    aten.randn: _FREE, aten.randn_like: _FREE, aten.uniform: _FREE,
-}  # fmt: skip
+FREE: Bounds = (-math.inf, math.inf)
+UNIT: Bounds = (0.0, 1.0)
 _APART = 6.0  # of a fair sum, in its own size: exceeded in less than 1 of 10,000,000 cases
-
-
-def bounds_of(node: fx.Node) -> Bounds | None:
-    """Between what a node draws; ``None`` unless it draws each element by itself."""
-    return _BOUNDS.get(getattr(node.target, "overloadpacket", None))
+_TOLD = 6.0  # the same of a few draws, whose spread is itself a guess
+_LEAST = 1e-4  # of the mean: rounding of one kind is no other distribution
 
 
 def may_be_drawn(
@@ -60,7 +49,7 @@ def may_be_drawn(
     if expected.is_complex():
         expected = torch.view_as_real(expected.resolve_conj())
     one, other = (tensor.detach().cpu().double().flatten() for tensor in (expected, got))
-    if bounds != _FREE and not bool(((other >= bounds[0]) & (other <= bounds[1])).all()):
+    if bounds != FREE and not bool(((other >= bounds[0]) & (other <= bounds[1])).all()):
         return False
     finite = one.isfinite() & other.isfinite()
     return all(
@@ -79,3 +68,32 @@ def _fair(
         return True
     means = Discrepancy(abs=float(apart.mean().abs()), scale=float(one.abs().mean()))
     return allows(one.float(), means)  # rounding of one kind is no other distribution
+
+
+def same_moments(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """Whether the means of several draws, and those of their squares, may be of one distribution.
+
+    The draws are independent, whatever their elements are: each is one number of either kind, and
+    the two sets of numbers are told apart by the size of their own spread (Student's t).
+
+    Args:
+        ours: tensors, several draws of one side.
+        theirs: as many of the other.
+
+    >>> draws = [torch.randn(50) for _ in range(12)]
+    >>> same_moments(draws[:6], draws[6:]), same_moments(draws[:6], [d + 9 for d in draws[6:]])
+    (True, False)
+    """
+    return all(_alike(*(_numbers(side, power) for side in (ours, theirs))) for power in (1, 2))
+
+
+def _numbers(draws: Sequence[Any], power: int) -> torch.Tensor:
+    tensors = [torch.as_tensor(draw).detach().cpu() for draw in draws]
+    flat = [(t.abs() if t.is_complex() else t).double().nan_to_num() for t in tensors]
+    return torch.stack([(t.pow(power)).mean() if t.numel() else t.sum() for t in flat])
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    apart = float((one.mean() - other.mean()).abs())
+    size = float(((one.var() + other.var()) / len(one)).sqrt())
+    return apart <= _TOLD * size + _LEAST * float(one.abs().mean())

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchferry.judge.tolerance import Tolerance
 from torchferry.values.difference import Discrepancy, max_diff
-from torchferry.values.tolerance import Tolerance
 
 F32 = Tolerance.of(torch.float32)
 

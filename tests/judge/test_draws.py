@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from torchferry.comparer.draws import may_be_drawn
-from torchferry.values.tolerance import Tolerance
+from torchferry.judge.draws import may_be_drawn, same_moments
+from torchferry.judge.tolerance import Tolerance
 
 FREE, UNIT = (-math.inf, math.inf), (0.0, 1.0)
 
@@ -71,3 +71,22 @@ def test_rounding_is_no_other_distribution():
 def test_infinities_and_nan_say_nothing_of_a_distribution():
     x = torch.tensor([math.inf, math.nan, 1.0] * 50)
     assert may(drop(x, 0.5), drop(x, 0.5))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5, 40)])
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [(lambda d: d, True), (lambda d: d + 9, False), (lambda d: d * 9, False)],
+)
+def test_a_few_draws_tell_another_distribution(shape, change, same):
+    ours, theirs = ([torch.randn(shape) for _ in range(12)] for _ in range(2))
+    found = same_moments(ours, [change(draw) for draw in theirs])
+    assert found is same or (shape != (5, 40) and found)
+
+
+def test_draws_of_booleans_integers_and_nothing():
+    bits = [[torch.rand(50) > p for _ in range(12)] for p in (0.5, 0.5, 0.05)]
+    assert same_moments(bits[0], bits[1])
+    assert not same_moments(bits[0], bits[2])
+    assert same_moments([torch.zeros(0)] * 3, [torch.zeros(0)] * 3)
+    assert same_moments([3, 5, 4], [4, 3, 5])
