@@ -31,7 +31,7 @@ class Session:
 
     signature = None
 
-    def __init__(self, path: Path, threads: int = 0) -> None:
+    def __init__(self, path: Path, threads: int = 0, *, conditions: bool = True) -> None:
         self.path = path
 
     def unload(self) -> None:
