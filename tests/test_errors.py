@@ -21,6 +21,7 @@ def test_every_error_is_a_ferry_error_and_drawn_in_the_tree():
         (errors.CaptureError("failed"), 3),
         (errors.ConversionError("no form"), 3),
         (errors.RunError("cannot load"), 4),
+        (errors.Mismatch("differs", worst=None), 1),
     ],
 )
 def test_exit_codes(error, code):

@@ -59,6 +59,7 @@ PUBLIC = {
     "CustomOpStrategy",
     "FerryError",
     "LoweringFailed",
+    "Mismatch",
     "MissingLowering",
     "ModelDiagnoseOutput",
     "ModelInputs",

@@ -73,18 +73,15 @@ def onnx_custom_backend(
         graph_module: what dynamo captured, or a graph of AOTAutograd as its ``fw_compiler``.
         args: what it is called with.
         target_opset: ONNX operator set; 23 when ``None``, the first with a whole attention.
-        options: the rewrites, or, as ``torch.compile(..., options=...)`` gives them, a dictionary
-            of arguments of this function and of `OptimizationOptions`.
+        options: the rewrites, or a dictionary of arguments of this function and of these.
         optimize: rewrite the graph at all.
         storage: gets a dictionary for each session, see `record`, under ``"instance"``.
         dump_prefix: write ``PREFIX_0.onnx`` and so on, and the FX graphs in ``PREFIX_0.txt``.
-        providers: onnxruntime's execution providers, or pairs with options (with the CUDA one's
-            ``enable_cuda_graph`` graphs are captured); by the tensors' device when ``None``.
+        providers: onnxruntime's execution providers, or pairs with options (the CUDA one captures
+            graphs with ``enable_cuda_graph``); by the tensors' device when ``None``.
         keep_values: keep copies of what each call is given and returns in the storage.
-        cache: keep optimized graphs of fixed sizes on disk, see `read_config`, for processes that
-            compile the same; not when a storage or a dump is asked for.
-        verify: hold the first call of each graph at each set of sizes to the graph in PyTorch;
-            the storage gets the verdicts, under ``"verdicts"``.
+        cache: keep graphs of fixed sizes on disk, see `read_config`; not with a storage or a dump.
+        verify: hold each graph's first call at each set of sizes to PyTorch: see `verified`.
         verbose: 1 logs every graph.
         mode: what ``torch.compile(..., mode=...)`` gives; there is none but ``"default"``.
 
@@ -93,19 +90,12 @@ def onnx_custom_backend(
 
     Raises:
         UsageError: an unknown opset, option, mode or set of rewrites, or one of the wrong type.
-        Mismatch: with ``verify``, by a call whose results differ from PyTorch's.
     """
     own = {"target_opset": target_opset, "optimize": optimize, "storage": storage,
            "dump_prefix": dump_prefix, "providers": providers, "keep_values": keep_values,
            "cache": cache, "verify": verify, "verbose": verbose}  # fmt: skip
     _check_mode(mode)
-    settings = _settings(own, options)
-    if not settings.verify:
-        return _compile(graph_module, args, settings)
-    from torchferry.compiler.verified import verified
-
-    plain = copy.deepcopy(graph_module)  # compiling rewrites a graph
-    return verified(plain, _compile(graph_module, args, settings), settings)
+    return _compile(graph_module, args, _settings(own, options))
 
 
 def _check_mode(mode: str | None) -> None:
@@ -150,12 +140,24 @@ def _checked(opset: int) -> int:
 def _compile(
     module: fx.GraphModule, args: Sequence[Any], settings: Settings
 ) -> Callable[..., Any]:
+    if settings.verify:
+        return _compile_verified(module, args, settings)
     key, frozen = _key(module, args, settings), static_positions(args)
     if key is not None:
         found = CachedGraph(key, frozen, settings, _later(module, settings))
         if found.load(args) is not None:
             return found
     return _compile_now(module, args, settings, key)
+
+
+def _compile_verified(
+    module: fx.GraphModule, args: Sequence[Any], settings: Settings
+) -> Callable[..., Any]:
+    from torchferry.compiler.verified import verified
+
+    plain = copy.deepcopy(module)  # compiling rewrites a graph
+    run = _compile(module, args, dataclasses.replace(settings, verify=False))
+    return verified(plain, run, settings)
 
 
 def _key(module: fx.GraphModule, args: Sequence[Any], settings: Settings) -> str | None:
