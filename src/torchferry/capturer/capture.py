@@ -35,6 +35,7 @@ from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
 
@@ -127,7 +128,8 @@ def capture(
     seen = as_observation(model, seen)
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
-    with _LOCK, rewritten(model) if rewrite else nullcontext(Rewriting()) as rewriting:
+    rewrite_block = rewritten(model) if rewrite else nullcontext(Rewriting())
+    with _LOCK, disable_fast_paths(), rewrite_block as rewriting:
         driver = _Driver(model, seen, patch, custom_patches, rewriting if rewrite else None)
         captured = driver.run()
     program = captured.program.run_decompositions() if decompose else captured.program

@@ -23,6 +23,7 @@ from torchferry.observer.observation import Call
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import flatten, map_leaves
 from torchferry.values.randomness import random_kept
 from torchferry.values.tolerance import Tolerance
@@ -83,7 +84,7 @@ def _floating(tensor: torch.Tensor) -> torch.dtype | None:
 @contextmanager
 def _seeded(piece: Piece, seed: int = 0) -> Iterator[None]:
     """Random numbers of torch, buffers and gradients as in any other such block."""
-    with random_kept(), buffers_kept(piece.model), torch.no_grad():
+    with random_kept(), buffers_kept(piece.model), disable_fast_paths(), torch.no_grad():
         torch.manual_seed(seed)
         yield
 

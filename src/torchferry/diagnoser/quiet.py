@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torchferry.capturer.watch import ShapeEvents, modules_of, watch_shapes
 from torchferry.converter.provenance import user_line
+from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["line_here", "modules_here", "quiet", "telling"]
 
@@ -30,6 +31,7 @@ def quiet() -> Iterator[ShapeEvents]:
     """
     with (
         watch_shapes() as events,
+        disable_fast_paths(),
         warnings.catch_warnings(),
         redirect_stderr(StringIO()),
         redirect_stdout(StringIO()),

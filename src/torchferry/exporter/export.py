@@ -21,6 +21,7 @@ from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.dims import Condition, Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
+from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
@@ -33,6 +34,7 @@ from torchferry.observer import Observation
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 from torchferry.values.tolerance import Tolerance
@@ -97,7 +99,7 @@ def export(
     check_options(target, exporter, opset, rewrite=rewrite)
     recorded = steps or Steps()
     plan = _Plan(target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite)
-    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
+    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen), plan, path)
         report = _report(found, title or found.seen.title, plan, path)
@@ -162,7 +164,7 @@ def _walk(
         optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
         with steps.step("unfuse") as made:
             made("onnxruntime refuses the fused model: the standard one is written")
-    checks = []
+    checks, note = [], ""
     if session is not None:
         with steps.step("verify") as made:
             checks = verify(
@@ -177,11 +179,12 @@ def _walk(
                 joined=captured.joined,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
+            note = fast_path_note(module, seen, tolerance)
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
-        size, training,
+        size, training, note,
     )  # fmt: skip
 
 

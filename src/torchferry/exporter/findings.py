@@ -30,6 +30,7 @@ class Findings:
         exporter: ``to_onnx`` or ``onnx_dynamo``.
         bytes_written: size of the model's files.
         training: whether the model was in training mode.
+        note: what else a reader of the comparison has to know.
     """
 
     seen: Observation
@@ -42,3 +43,4 @@ class Findings:
     exporter: str
     bytes_written: int
     training: bool
+    note: str = ""

@@ -12,7 +12,7 @@ from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
 from torchferry.exporter.verify import Check, Compared
-from torchferry.report.model import Report, Section
+from torchferry.report.model import Facts, Report, Section
 
 __all__ = ["report"]
 
@@ -36,7 +36,7 @@ def report(found: Findings, title: str) -> Report:
         problems=tuple(problems),
         sections=(
             Section("Dynamic dimensions", (tables.dimension_table(dimensions),)),
-            Section("Outputs against PyTorch", (tables.output_table(found),)),
+            Section("Outputs against PyTorch", (tables.output_table(found), *_notes(found))),
             Section("Sizes tried", (tables.sizes_table(found),)),
             Section("Inputs", (tables.argument_table(found.seen.arguments),), brief=False),
             Section("Steps", (tables.step_table(found),)),
@@ -48,6 +48,10 @@ def report(found: Findings, title: str) -> Report:
         ),
         data=_data(found, dimensions),
     )
+
+
+def _notes(found: Findings) -> tuple[Facts, ...]:
+    return (Facts((("note", found.note),)),) if found.note else ()
 
 
 def _success(found: Findings) -> str:
@@ -181,5 +185,6 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
             "target": found.target,
             "exporter": found.exporter,
         },
+        "note": found.note,
         "tolerance": {"atol": found.tolerance.atol, "rtol": found.tolerance.rtol},
     }  # fmt: skip

@@ -23,6 +23,7 @@ from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import flatten, path_text
 from torchferry.values.tolerance import Tolerance
@@ -331,7 +332,7 @@ def _attempt(
     """
     args, kwargs = inputs if copied else clone(inputs)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), disable_fast_paths(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return module(*args, **accept_aliases(model, kwargs)), None
     except Exception as error:  # noqa: BLE001  (the driver's wrapper, see above)

@@ -1,4 +1,4 @@
-"""Attention that is asked whether to be causal by a symbol."""
+"""Attention that is asked whether to be causal by a symbol, or by the values of a mask."""
 
 from __future__ import annotations
 
@@ -49,7 +49,40 @@ def _refuses_symbols() -> bool:
     return False
 
 
+def _has_mask(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    return mask is not None and is_causal is None
+
+
+def _never(original: Callable[..., Any]) -> Callable[..., Any]:
+    def detect_is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+        """No hint: attention then adds the mask that it has, which is the same."""
+        return False
+
+    return detect_is_causal_mask
+
+
+def _reads_the_mask() -> bool:
+    """Whether a layer looks for zeros and minus infinities in its mask."""
+    layer = torch.nn.TransformerDecoderLayer(4, 1, 4, batch_first=True)
+    model = torch.nn.TransformerDecoder(layer, 1).eval()
+    x = torch.zeros(1, 2, 4)
+    try:
+        torch.export.export(model, (x, x), {"tgt_mask": torch.zeros(2, 2)})
+    except RuntimeError as error:  # torch's GuardOnDataDependentSymNode is one
+        return "data-dependent" in str(error)
+    return False
+
+
 PATCHES = (
+    Patch(
+        subject="torch.nn.modules.transformer._detect_is_causal_mask",
+        why="torch.nn.TransformerEncoder and TransformerDecoder look at the values of a mask, "
+        "only to choose between equal ways",
+        link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/transformer.py",
+        replace=_never,
+        acts=_has_mask,
+        probe=_reads_the_mask,
+    ),
     Patch(
         subject="torch.nn.functional.scaled_dot_product_attention",
         why="argument 'is_causal' must be bool, not SymBool, when a comparison of sizes is given",
@@ -59,4 +92,4 @@ PATCHES = (
         probe=_refuses_symbols,
     ),
 )
-"""The one."""
+"""All of them."""
