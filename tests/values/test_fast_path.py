@@ -36,10 +36,11 @@ def test_padded_places_are_computed_not_zeroed():
 def test_the_switch_is_as_before_after_an_error_and_nested_blocks(before):
     torch.backends.mha.set_fastpath_enabled(before)
     try:
-        with pytest.raises(ZeroDivisionError), disable_fast_paths():
+        with disable_fast_paths():
             with disable_fast_paths(), enable_fast_paths():
                 assert is_enabled() is before
             assert not is_enabled()
+        with pytest.raises(ZeroDivisionError), disable_fast_paths():
             raise ZeroDivisionError
         assert is_enabled() is before
         with enable_fast_paths():

@@ -29,9 +29,9 @@ def recorded(root: Piece, traced_functions: Sequence[Function] = ()) -> Iterator
 
     A function becomes a piece of the module that calls it first, and has the calls of all.
 
-    Modules of PyTorch run without its fused transformer path, as exported programs do.
-    Within the block ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode
-    it would compile both, and the calls in them could not be seen.
+    Modules of PyTorch run without its fused transformer path, as exported programs do. And
+    ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode it would
+    compile both, and the calls in them could not be seen.
     """
     original = torch.cond
     running: list[Piece] = []

@@ -16,9 +16,17 @@ from torch.backends import mha
 
 __all__ = ["disable_fast_paths", "enable_fast_paths", "has_fast_path"]
 
-_LOCK = threading.Lock()
-_open_blocks = 0
-_before = True  # the switch as the first open block found it
+
+class _Switch:
+    """PyTorch's switch, and how many blocks have it off."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0
+        self.before = True  # what the first of the open blocks saw
+
+
+_SWITCH = _Switch()
 
 
 @contextmanager
@@ -31,33 +39,32 @@ def disable_fast_paths() -> Iterator[None]:
     ...     torch.backends.mha.get_fastpath_enabled()
     False
     """
-    global _open_blocks, _before
-    with _LOCK:
-        if not _open_blocks:
-            _before = mha.get_fastpath_enabled()
-        _open_blocks += 1
+    with _SWITCH.lock:
+        if not _SWITCH.blocks:
+            _SWITCH.before = mha.get_fastpath_enabled()
+        _SWITCH.blocks += 1
         mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        with _LOCK:
-            _open_blocks -= 1
-            if not _open_blocks:
-                mha.set_fastpath_enabled(_before)
+        with _SWITCH.lock:
+            _SWITCH.blocks -= 1
+            if not _SWITCH.blocks:
+                mha.set_fastpath_enabled(_SWITCH.before)
 
 
 @contextmanager
 def enable_fast_paths() -> Iterator[None]:
-    """Run modules as they run outside of `disable_fast_paths`, to see whether that differs."""
-    with _LOCK:
-        inside = _open_blocks > 0
+    """Run modules as outside of `disable_fast_paths`, to see whether that differs."""
+    with _SWITCH.lock:
+        inside = _SWITCH.blocks > 0
         if inside:
-            mha.set_fastpath_enabled(_before)
+            mha.set_fastpath_enabled(_SWITCH.before)
     try:
         yield
     finally:
-        with _LOCK:
-            if inside and _open_blocks:
+        with _SWITCH.lock:
+            if inside and _SWITCH.blocks:
                 mha.set_fastpath_enabled(False)
 
 

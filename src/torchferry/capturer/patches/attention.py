@@ -49,12 +49,12 @@ def _refuses_symbols() -> bool:
     return False
 
 
-def _has_mask(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+def _has_mask(mask: Any, is_causal: bool | None = None, *_size: Any, **_named: Any) -> bool:
     return mask is not None and is_causal is None
 
 
-def _never(original: Callable[..., Any]) -> Callable[..., Any]:
-    def detect_is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+def _unasked(_original: Callable[..., Any]) -> Callable[..., Any]:
+    def detect_is_causal_mask(*_args: Any, **_kwargs: Any) -> bool:
         """No hint: attention then adds the mask that it has, which is the same."""
         return False
 
@@ -79,7 +79,7 @@ PATCHES = (
         why="torch.nn.TransformerEncoder and TransformerDecoder look at the values of a mask, "
         "only to choose between equal ways",
         link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/transformer.py",
-        replace=_never,
+        replace=_unasked,
         acts=_has_mask,
         probe=_reads_the_mask,
     ),
