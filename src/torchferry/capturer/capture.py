@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -27,7 +28,7 @@ from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_la
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
 from torchferry.capturer.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured
-from torchferry.capturer.rewrite import Rewriting, rewritten
+from torchferry.capturer.rewrite import Rewriting, rewritten, run_rewritten
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state import Change, watch_state, written_buffers
 from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
@@ -128,15 +129,17 @@ def capture(
     seen = as_observation(model, seen)
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
-    rewrite_block = rewritten(model) if rewrite else nullcontext(Rewriting())
-    with _LOCK, disable_fast_paths(), rewrite_block as rewriting:
-        driver = _Driver(model, seen, patch, custom_patches, rewriting if rewrite else None)
-        captured = driver.run()
+    drive = partial(_Driver, model, seen, patch, custom_patches)
+    with _LOCK, disable_fast_paths():
+        captured, rewriting = (
+            run_rewritten(model, lambda given: drive(given).run())
+            if rewrite else (drive().run(), Rewriting())
+        )  # fmt: skip
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
         program=program,
-        registered=(*registered, *driver.registered),
+        registered=(*registered, *captured.registered),
         rewritten=rewriting.diff or captured.rewritten,
         declined=tuple(str(why) for one in captured.fixed for why in rewriting.why(one.line)),
     )
@@ -167,7 +170,7 @@ class _Driver:
         seen: Observation,
         patch: bool,
         custom_patches: Sequence[Patch | type[Any]],
-        rewriting: Rewriting | None,
+        rewriting: Rewriting | None = None,
     ) -> None:
         self.model = model
         self.seen = seen
@@ -254,6 +257,7 @@ class _Driver:
             changed=tuple(outcome.changed),
             rewritten=outcome.rewritten,
             joined=outcome.joined,
+            registered=self.registered,
         )
 
     def _captured_again(self, found: Captured) -> Captured:
@@ -267,7 +271,7 @@ class _Driver:
         advice = advise(line, error, "\n".join(said))
         where = f", at {line}" if line else ""
         if self.rewriting is not None and (declined := self.rewriting.why(line)):
-            where += f"; not rewritten, as {declined[0].reason}"
+            where += f"; not rewritten, as {declined[-1].reason}"
         told = [
             f"torch.export cannot capture {type(self.model).__name__}: {advice.reason}{where}.",
             f"{advice.rewrite}. What each strategy said:",

@@ -98,11 +98,14 @@ def watch_shapes() -> Iterator[ShapeEvents]:
     handlers = [(handler, handler.level) for handler in _unasked_handlers()]
     for handler, _ in handlers:
         handler.setLevel(logging.CRITICAL)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.NOTSET)  # who wants to see no log still wants the line
     logger.addHandler(listener)
     logger.setLevel(min(logging.INFO, shown_from))
     try:
         yield events
     finally:
+        logging.disable(disabled)
         logger.removeHandler(listener)
         logger.setLevel(level)
         for handler, handler_level in handlers:
@@ -113,7 +116,7 @@ def _unasked_handlers() -> Iterator[logging.Handler]:
     """The handlers of torch's loggers and their root, but for those the user set to INFO."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
     for logger in (logging.root, *map(logging.getLogger, names)):
-        if not logger.isEnabledFor(logging.INFO):
+        if logger.manager.disable >= logging.INFO or not logger.isEnabledFor(logging.INFO):
             yield from logger.handlers
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules import transformer
 
 from torchferry.capturer.patch import Patch
 
@@ -62,14 +63,14 @@ def _unasked(_original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reads_the_mask() -> bool:
-    """Whether a layer looks for zeros and minus infinities in its mask."""
-    layer = torch.nn.TransformerDecoderLayer(4, 1, 4, batch_first=True)
-    model = torch.nn.TransformerDecoder(layer, 1).eval()
-    x = torch.zeros(1, 2, 4)
-    try:
-        torch.export.export(model, (x, x), {"tgt_mask": torch.zeros(2, 2)})
-    except RuntimeError as error:  # torch's GuardOnDataDependentSymNode is one
-        return "data-dependent" in str(error)
+    """Whether layers look for zeros and minus infinities in their mask."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+    with FakeTensorMode():
+        try:
+            transformer._detect_is_causal_mask(torch.zeros(2, 2), None, 2)
+        except DataDependentOutputException:
+            return True
     return False
 
 
