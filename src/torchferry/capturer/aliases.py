@@ -8,11 +8,8 @@ under the other. Where that would make a difference in a program, the construct 
 from __future__ import annotations
 
 import operator
-import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,15 +17,12 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from torchferry.capturer import dispatch
 from torchferry.capturer.dispatch import COPY_FORMAT
 from torchferry.errors import CaptureError
+from torchferry.values.source_line import innermost_place
 
 __all__ = ["Lost", "find_lost", "leave_out"]
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_DISPATCH = dispatch.__file__
 # They return what they are given in evaluation mode, which their schemas do not say.
 _MAYBE = {torch.ops.aten.dropout.default, torch.ops.aten.feature_dropout.default,
           torch.ops.aten.alpha_dropout.default}  # fmt: skip
@@ -303,6 +297,4 @@ def _reason(write: Node, seen: Node) -> str:
 
 def _line(node: Node) -> str:
     """``file:line`` of the user's code that a node comes from; ``""`` when it is not known."""
-    frames: Iterable[tuple[str, str]] = _FRAME.findall(node.stack_trace or "")
-    known = [frame for frame in frames if not frame[0].startswith((_TORCH, _DISPATCH, "<"))]
-    return ":".join(known[-1]) if known else ""
+    return ":".join(innermost_place(node.stack_trace) or ())

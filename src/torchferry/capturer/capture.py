@@ -15,7 +15,7 @@ import torch
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
-from torchferry.capturer.advice import advise
+from torchferry.capturer.advice import advise, around
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
@@ -74,6 +74,7 @@ _STRATEGIES = (
 _DIAGNOSIS = _Strategy("non-strict, fixed sizes allowed", False, True, TorchDim.AUTO)
 
 # What torch says when the code fixes a size, in general, and to 0 or 1.
+_SYMBOLIC = "Change that line so that it does not need the number"
 _FIXES = ("Constraints violated", "conflicts between user-specified ranges and inferred ranges")
 
 
@@ -131,10 +132,7 @@ def capture(
     registered += register_containers([call.outputs for call in seen.calls])
     drive = partial(_Driver, model, seen, patch, custom_patches)
     with _LOCK, disable_fast_paths():
-        captured, rewriting = (
-            run_rewritten(model, lambda given: drive(given).run())
-            if rewrite else (drive().run(), Rewriting())
-        )  # fmt: skip
+        captured, rewriting = run_rewritten(model, lambda given: drive(given).run(), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
@@ -155,8 +153,8 @@ def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured)
             f"{type(model).__name__} cannot be exported with the dimensions asked for:\n"
             + "\n".join(f"  {one}" for one in broken[:8])
             + "".join(f"\n  not rewritten: {one}" for one in captured.declined[:2])
-            + "\nChange that line so that it does not need the number, or leave the dimension "
-            "out of the dynamic ones",
+            + f"\n{around(broken[0].line, _SYMBOLIC)}, "
+            "or leave the dimension out of the dynamic ones",
             [(a.strategy, a.error or "") for a in captured.attempts],
         )
 
@@ -170,7 +168,7 @@ class _Driver:
         seen: Observation,
         patch: bool,
         custom_patches: Sequence[Patch | type[Any]],
-        rewriting: Rewriting | None = None,
+        rewriting: Rewriting | None,
     ) -> None:
         self.model = model
         self.seen = seen

@@ -27,6 +27,7 @@ from torchferry.capturer.names import (
 )
 from torchferry.capturer.recurrence import Recurrence, appended
 from torchferry.capturer.steps import steps_of
+from torchferry.values.source_line import LIMIT
 
 __all__ = ["DISPATCH", "Refusal", "Rewriter"]
 
@@ -126,7 +127,7 @@ class Rewriter:
         return [statement]
 
     def _note(self, node: ast.stmt | ast.expr, reason: str) -> None:
-        text = ast.unparse(node).splitlines()[0]
+        text = ast.unparse(node).splitlines()[0][:LIMIT]
         where = f"{self.file}:{node.lineno}"
         self.refused.append(Refusal(where, text, reason, node.end_lineno or 0))
 

@@ -105,13 +105,14 @@ def rewritten(
 
 
 def run_rewritten(
-    model: torch.nn.Module, run: Callable[[Rewriting], Captured]
+    model: torch.nn.Module, run: Callable[[Rewriting | None], Captured], rewrite: bool = True
 ) -> tuple[Captured, Rewriting]:
     """Capture a model whose methods are rewritten, but for what would lose a change in place.
 
     Args:
         model: any module.
-        run: captures it.
+        run: captures it, given what was rewritten.
+        rewrite: whether to rewrite anything.
 
     Returns:
         what the last run gives, and what was rewritten for it.
@@ -119,6 +120,8 @@ def run_rewritten(
     Raises:
         CaptureError: a change is lost, and nobody knows where.
     """
+    if not rewrite:
+        return run(None), Rewriting()
     leave: dict[str, str] = {}
     while True:
         with rewritten(model, leave=leave) as rewriting:

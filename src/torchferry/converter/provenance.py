@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from torchferry.values.source_line import innermost_place
 
 __all__ = ["SOURCE_KEY", "module_of", "provenance", "user_line"]
 
 SOURCE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>\S+)')
-_TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
 def user_line(stack_trace: str | None) -> str | None:
-    r"""``file:line`` of the innermost frame of a stack trace that is not torch's own.
+    r"""``file:line`` of the innermost frame of a stack trace that is not torch's or ours.
 
     >>> user_line('File "/home/me/model.py", line 12, in forward\n    x = x + 1')
     '/home/me/model.py:12'
     """
-    frames = [f for f in _FRAME.finditer(stack_trace or "") if not f["file"].startswith(_TORCH)]
-    return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else None
+    return ":".join(innermost_place(stack_trace) or ()) or None
 
 
 def module_of(node: torch.fx.Node) -> str | None:

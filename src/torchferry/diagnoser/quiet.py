@@ -49,8 +49,7 @@ def line_here() -> str | None:
     frames = [f for f in traceback.extract_stack() if f.name not in modes]
     while frames and frames[-1].filename.startswith((_HERE, warnings.__file__)):
         frames.pop()
-    line = user_line("".join(traceback.format_list(frames)))
-    return None if line is None or line.startswith(_HERE) else line
+    return user_line("".join(traceback.format_list(frames)))
 
 
 def modules_here() -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torchferry.capturer.advice import around
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
@@ -16,6 +17,9 @@ from torchferry.report.model import Facts, Report, Section
 
 __all__ = ["report"]
 
+_SYMBOLIC = (
+    "Keep sizes symbolic there: use x.shape[i] without int(), and no Python loop or list over it"
+)
 _NAMES = {"output": "the output", "structure": "the structure of the outputs"}
 
 
@@ -82,10 +86,7 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
             "leaves it as it was. Return the new value"
         )
     for fixed in found.captured.fixed:
-        yield (
-            f"{fixed}. Keep sizes symbolic there: use x.shape[i] without int(), "
-            "and no Python loop or list over it"
-        )
+        yield f"{fixed}. {around(fixed.line, _SYMBOLIC)}"
     yield from (str(changed) for changed in found.captured.changed)
     for dimension in dimensions:
         if dimension.status == "unverified" and compared:
