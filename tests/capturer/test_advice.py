@@ -57,3 +57,22 @@ def test_a_packed_sequence_is_told_whatever_its_layer_is_called():
     sets = [(torch.randn(n, 4, 3), torch.tensor([4] * n)) for n in (2, 3)]
     with pytest.raises(CaptureError, match="Run the recurrent layer on the padded tensor"):
         capture(Packs(), Observation.from_inputs(Packs(), sets))
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("/env/site-packages/transformers/models/bert.py", 'attn_implementation="eager"'),
+        ("/env/site-packages/torchvision/ops/boxes.py", "in the package torchvision"),
+        (torch.__file__, "in the package torch"),
+    ],
+)
+def test_nobody_is_told_to_change_a_line_of_a_library(file, says):
+    for code, error in (("if mask.sum() != n:", GUARD), ("x = f(y)", ValueError("no"))):
+        rewrite = advise(f"{file}:12: {code}", error).rewrite
+        assert says in rewrite
+        assert "custom_patches" in rewrite
+        assert "Change that line" not in rewrite
+        assert "Write it" not in rewrite
+    packed = advise(f"{file}:1: y = self.rnn(p)", TypeError("size failed to unpack")).rewrite
+    assert packed.startswith("Run the recurrent layer on the padded tensor")

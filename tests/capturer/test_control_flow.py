@@ -108,3 +108,34 @@ def test_lines_are_those_of_the_source():
     Rewriter(function, "f.py").rewrite()
     lines = [statement.lineno for statement in function.body]
     assert lines == [2, 3, 3, 3, 5]
+
+
+def test_a_refusal_has_the_lines_within_it():
+    _, rewriter = rewrite("for row in x:\n    y = y + row\n    if y:\n        break\nreturn y")
+    (refused,) = rewriter.refused
+    assert [number for number in range(9) if refused.has("f.py", number)] == [2, 3, 4, 5]
+    assert not refused.has("g.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("if x:\n    def g(): pass\n    y = g\nreturn y", "it defines a function"),
+        ("if x:\n    y = locals()\nreturn y", "it calls locals()"),
+        ("if x:\n    y = f(x, out=flag)\nreturn y", "it calls f(out=...)"),
+        ("if x:\n    y = relu_(flag)\nreturn y", "it calls relu_, which"),
+        ("g = lambda: y\nif x:\n    y = 1\nreturn g()", "a function within reads y"),
+        ("range = f\nh = y\nfor t in range(y):\n    h = h + x[t]\nreturn h", "range is not the"),
+    ],
+)
+def test_what_functions_of_ours_would_change(body, reason):
+    text, rewriter = rewrite(body)
+    assert DISPATCH not in text
+    assert reason in rewriter.refused[-1].reason
+
+
+def test_what_changes_in_place_is_kept_by_all_its_names():
+    text, rewriter = rewrite("k = y\nif x:\n    y += 1\nreturn k")
+    assert "y = _own(y)" in text
+    assert ", {0: y})" in text
+    assert rewriter.places == {"f.py:3"}

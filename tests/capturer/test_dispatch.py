@@ -17,8 +17,8 @@ X = torch.tensor([1.0, 2.0])
 
 
 def test_python_decides_as_python():
-    assert choose([1], lambda: ("then",), lambda: ("else",)) == ("then",)
-    assert choose(0, lambda: ("then",), lambda: ("else",)) == ("else",)
+    assert choose([1], lambda _: ("then",), lambda _: ("else",)) == ("then",)
+    assert choose(0, lambda _: ("then",), lambda _: ("else",)) == ("else",)
     assert repeat(lambda n: n < 5, lambda n: (n + 2,), (0,)) == (6,)
     assert invert(0) is True
 
@@ -26,7 +26,7 @@ def test_python_decides_as_python():
 @pytest.mark.parametrize("positive", [True, False])
 def test_a_tensor_decides_with_cond(positive):
     test = torch.tensor([positive])
-    (y,) = choose(test, lambda: (X + 1,), lambda: (X,))
+    (y,) = choose(test, lambda _: (X + 1,), lambda _: (X,))
     assert y.tolist() == ([2, 3] if positive else [1, 2])
     assert invert(test).item() is not positive
 

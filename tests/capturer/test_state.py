@@ -1,7 +1,11 @@
+import inspect
+
 import pytest
 import torch
 
+from torchferry.capturer import capture
 from torchferry.capturer.state import Change, watch_state, written_buffers
+from torchferry.observer import Observation
 
 
 class Counts(torch.nn.Module):
@@ -102,3 +106,157 @@ def test_buffers_that_a_program_writes_to():
     assert written_buffers(program) == {"seen"}
     # A write to what is no buffer is none.
     assert written_buffers(torch.export.export(torch.nn.ReLU(inplace=True), (X,))) == set()
+
+
+class Child(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shape, self.items, self.flag, self.k = None, [], True, 0
+
+    @property
+    def rows(self):
+        return self.k
+
+
+class Parent(torch.nn.Module):
+    """Each way is a body of forward."""
+
+    count = 0
+
+    def __init__(self, way):
+        super().__init__()
+        self.child, self.way = Child(), way
+        self.grid, self.cached, self.n, self.table = torch.zeros(1), None, 0, {}
+
+    def forward(self, x):
+        return self.way(self, x)
+
+
+def grid(m, x):
+    m.grid = x * 2
+    m.shape = x.shape
+    return x + m.grid + len(m.shape)
+
+
+def nested(m, x):
+    m.child.k = x.shape[0]
+    m.child.items = [x]
+    return x * m.child.rows + m.child.items[0]
+
+
+def both_branches(m, x):
+    if m.child.flag:
+        m.n = 3
+    else:
+        m.n = 4
+    return x * m.n
+
+
+def whole_table(m, x):
+    m.table = {"a": x, "b": x}
+    m.table["c"] = x
+    return m.table["a"]
+
+
+def by_setattr(m, x):
+    setattr(m, "n", 5)  # noqa: B010  (a spelling)
+    return x * getattr(m, "n")  # noqa: B009
+
+
+SET_FIRST = [grid, nested, both_branches, whole_table, by_setattr]
+
+
+def counts(m, x):
+    m.n += 1  # reads
+    return x * m.n
+
+
+def cache(m, x):
+    if m.cached is None or m.cached.shape != x.shape:  # reads
+        m.cached = x * 2
+    return m.cached
+
+
+def has(m, x):
+    if not hasattr(m, "late"):  # reads
+        m.late = x * 2
+    return m.late
+
+
+def one_branch(m, x):
+    if x.shape[0] > 100:
+        m.grid = x
+    y = x + m.grid  # reads
+    m.grid = y
+    return y
+
+
+def class_attribute(m, x):
+    m.count += 1  # reads
+    return x * m.count
+
+
+def appends(m, x):
+    m.child.items.append(1)  # reads
+    return x
+
+
+def table_grows(m, x):
+    m.table[len(m.table)] = x  # reads
+    return x
+
+
+def nested_counts(m, x):
+    y = x * m.child.rows
+    m.child.k = m.child.k + 1
+    return y
+
+
+READ_FIRST = {
+    counts: "n", cache: "cached", has: "late", one_branch: "grid", class_attribute: "count",
+    appends: "child.items", table_grows: "table",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", SET_FIRST)
+def test_what_every_call_sets_before_it_reads_it_is_no_state(way):
+    model = Parent(way)
+    for _ in range(2):
+        with watch_state(model) as changes:
+            model(X)
+        assert changes == []
+    seen = Observation.from_inputs(model, [(torch.ones(n),) for n in (3, 5)])
+    assert capture(Parent(way), seen).changed == ()
+
+
+@pytest.mark.parametrize("way", READ_FIRST)
+def test_what_is_read_first_is_state_by_name_and_line(way):
+    model = Parent(way)
+    with watch_state(model) as changes:
+        model(X)
+    (change,) = changes
+    assert change.name == READ_FIRST[way]
+    lines, first = inspect.getsourcelines(way)
+    number = next(n for n, text in enumerate(lines, first) if text.rstrip().endswith("# reads"))
+    assert change.line.startswith(f"{__file__}:{number}: ")
+    assert change.line in str(change)
+
+
+def test_a_property_that_reads_is_the_line():
+    model = Parent(nested_counts)
+    with watch_state(model) as changes:
+        model(X)
+    assert [one.line for one in changes] == [
+        f"{__file__}:{inspect.getsourcelines(Child.rows.fget)[1] + 2}: return self.k"
+    ]
+
+
+def test_classes_are_as_before_afterwards():
+    model = Parent(counts)
+    before = dict(vars(Parent)), dict(vars(Child)), dict(vars(torch.nn.ReLU))
+    with (
+        pytest.raises(ZeroDivisionError),
+        watch_state(torch.nn.Sequential(model, torch.nn.ReLU())),
+    ):
+        raise ZeroDivisionError
+    assert (dict(vars(Parent)), dict(vars(Child)), dict(vars(torch.nn.ReLU))) == before

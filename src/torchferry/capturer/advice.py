@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["Advice", "advise"]
+from torchferry.values.source_line import package_of
+
+__all__ = ["Advice", "advise", "around"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +20,12 @@ class Advice:
     Attributes:
         reason: why it cannot be traced.
         rewrite: what to write.
+        code: whether the line itself has to change, which is no way for a line of a library.
     """
 
     reason: str
     rewrite: str
+    code: bool = True
 
 
 # (pattern of the user's line, pattern of torch's error, advice); the first row that fits.
@@ -30,6 +34,7 @@ _PACKED = Advice(
     "a packed sequence depends on the lengths' values",
     "Run the recurrent layer on the padded tensor, and take the last states with "
     "torch.gather at lengths - 1",
+    code=False,
 )
 _ROWS: tuple[tuple[str, str, Advice], ...] = (
     (
@@ -53,6 +58,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         Advice(
             "a FakeQuantize still observes, and changes its scale in every call",
             "Call model.apply(torch.ao.quantization.disable_observer) before the export",
+            code=False,
         ),
     ),
     (
@@ -70,6 +76,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         Advice(
             "a module of torch.jit is in the model, which torch.export cannot look into",
             "Use the module it was made of, before torch.jit.script or torch.jit.trace",
+            code=False,
         ),
     ),
     (
@@ -79,6 +86,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
             "it has layers of torch.ao.quantization, whose weights are packed",
             "Export the model as it was before quantize_dynamic or convert, and quantize the "
             "ONNX model, for example with onnxruntime.quantization",
+            code=False,
         ),
     ),
     (
@@ -88,6 +96,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
             "the loop runs over what a tensor holds: how often is not known",
             "Loop over all experts and weigh each by its mask, "
             'or set config._experts_implementation = "grouped_mm" (transformers)',
+            code=False,
         ),
     ),
     (
@@ -132,6 +141,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         Advice(
             "it takes or returns an object of a class that PyTorch cannot look into",
             "Make it a dataclass, or teach it with torchferry.values.kinds.register",
+            code=False,
         ),
     ),
     (
@@ -153,6 +163,11 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
 )
 _SETTINGS = str(Path("torch", "ao", "quantization"))
 _RECURRENT = str(Path("torch", "nn", "modules", "rnn.py"))
+_SWITCHES = {
+    "transformers": ' (attn_implementation="eager", use_cache=False and the like)',
+    "diffusers": " (return_dict=False, another attention processor and the like)",
+    "torchvision": " (another size of the images and the like)",
+}
 _OTHER = Advice("it failed", "Change that line, or give inputs that do not reach it")
 
 
@@ -171,8 +186,29 @@ def advise(line: str | None, error: BaseException | None, said: str = "") -> Adv
     text = "\n".join([str(error), *_settings(error), said])
     for in_code, in_error, advice in _ROWS:
         if re.search(in_code, code) and re.search(in_error, text):
-            return advice
-    return _OTHER
+            return replace(advice, rewrite=around(line, advice.rewrite)) if advice.code else advice
+    return replace(_OTHER, rewrite=around(line, _OTHER.rewrite))
+
+
+def around(line: str | None, rewrite: str) -> str:
+    """What to do about a line: as it is said, or, in an installed package, what a user can do.
+
+    Args:
+        line: ``file:line: code``, where it is known.
+        rewrite: how to change the line.
+
+    >>> around("/env/site-packages/timm/layers.py:3: x = int(n)", "Change that line")[:39]
+    'That line is in the package timm, not i'
+    """
+    package = package_of(line)
+    if not package:
+        return rewrite
+    switch = _SWITCHES.get(package, "")
+    return (
+        f"That line is in the package {package}, not in your code: give the model arguments that "
+        f"lead around it{switch}, or replace the function during the capture "
+        "(custom_patches; docs/extending.md shows how)"
+    )
 
 
 def _settings(error: BaseException | None) -> Iterator[str]:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
-from torchferry.capturer.advice import advise
+from torchferry.capturer.advice import advise, around
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
@@ -27,7 +28,7 @@ from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_la
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
 from torchferry.capturer.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured
-from torchferry.capturer.rewrite import Rewriting, rewritten
+from torchferry.capturer.rewrite import Rewriting, rewritten, run_rewritten
 from torchferry.capturer.settle import settle_guards
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state import Change, watch_state, written_buffers
@@ -37,6 +38,7 @@ from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.guards import guard_lines, guards_of_special_sizes
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
 
@@ -74,6 +76,7 @@ _STRATEGIES = (
 _DIAGNOSIS = _Strategy("non-strict, fixed sizes allowed", False, True, TorchDim.AUTO)
 
 # What torch says when the code fixes a size, in general, and to 0 or 1.
+_SYMBOLIC = "Change that line so that it does not need the number"
 _FIXES = ("Constraints violated", "conflicts between user-specified ranges and inferred ranges")
 
 
@@ -132,14 +135,14 @@ def capture(
     seen = as_observation(model, seen)
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
-    with _LOCK, rewritten(model) if rewrite else nullcontext(Rewriting()) as rewriting:
-        driver = _Driver(model, seen, patch, custom_patches, rewriting if rewrite else None)
-        captured = driver.run()
+    drive = partial(_Driver, model, seen, patch, custom_patches)
+    with _LOCK, disable_fast_paths():
+        captured, rewriting = run_rewritten(model, lambda given: drive(given).run(), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
         program=program,
-        registered=(*registered, *driver.registered),
+        registered=(*registered, *captured.registered),
         rewritten=rewriting.diff or captured.rewritten,
         declined=tuple(str(why) for one in captured.fixed for why in rewriting.why(one.line)),
     )
@@ -155,8 +158,8 @@ def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured)
             f"{type(model).__name__} cannot be exported with the dimensions asked for:\n"
             + "\n".join(f"  {one}" for one in broken[:8])
             + "".join(f"\n  not rewritten: {one}" for one in captured.declined[:2])
-            + "\nChange that line so that it does not need the number, or leave the dimension "
-            "out of the dynamic ones",
+            + f"\n{around(broken[0].line, _SYMBOLIC)}, "
+            "or leave the dimension out of the dynamic ones",
             [(a.strategy, a.error or "") for a in captured.attempts],
         )
 
@@ -259,6 +262,7 @@ class _Driver:
             joined=outcome.joined,
             lines=guard_lines(outcome.program, outcome.events.guards),
             doubts=tuple(guards_of_special_sizes(outcome.program, oblivious=outcome.oblivious)),
+            registered=self.registered,
         )
 
     def _captured_again(self, found: Captured) -> Captured:
@@ -272,7 +276,7 @@ class _Driver:
         advice = advise(line, error, "\n".join(said))
         where = f", at {line}" if line else ""
         if self.rewriting is not None and (declined := self.rewriting.why(line)):
-            where += f"; not rewritten, as {declined[0].reason}"
+            where += f"; not rewritten, as {declined[-1].reason}"
         told = [
             f"torch.export cannot capture {type(self.model).__name__}: {advice.reason}{where}.",
             f"{advice.rewrite}. What each strategy said:",

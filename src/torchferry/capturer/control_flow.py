@@ -1,45 +1,40 @@
 """Ifs, loops and checks of a function as calls of `torchferry.capturer.dispatch`, by its AST.
 
 Only what is certain is rewritten: assignments of local names. A break, an attribute or an item
-that is set under the construct leaves it as it is, with the reason.
+that is set under the construct leaves it as it is, with the reason. What names share a tensor is
+known only in the captured program: see `torchferry.capturer.aliases`.
 """
 
 from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchferry.capturer.names import (
+    BUILT_IN,
+    OWN,
+    assigned,
+    captured_within,
+    changed_in_place,
+    loads,
+    obstacle,
+    only_changed,
+    read,
+    read_outside,
+)
 from torchferry.capturer.recurrence import Recurrence, appended
 from torchferry.capturer.steps import steps_of
+from torchferry.values.source_line import LIMIT
 
 __all__ = ["DISPATCH", "Refusal", "Rewriter"]
 
 DISPATCH = "_torchferry_dispatch"
 """What the module `torchferry.capturer.dispatch` is called in rewritten code."""
 
-_STOPS: dict[type[ast.AST], str] = {
-    ast.Return: "it returns on one side, or within a loop",
-    ast.Break: "it breaks",
-    ast.Continue: "it continues",
-    ast.Yield: "it yields",
-    ast.YieldFrom: "it yields",
-    ast.Await: "it awaits",
-    ast.Try: "it has a try",
-    ast.With: "it has a with",
-    ast.Delete: "it deletes a name",
-    ast.Global: "it sets a global",
-    ast.Nonlocal: "it sets a name outside",
-    ast.NamedExpr: "it assigns within an expression",
-    ast.Raise: "it raises among other statements",
-    ast.Import: "it imports",
-    ast.ImportFrom: "it imports",
-}
-
 _NO_STEPS = "only a loop over range(n), range(m, n), x or enumerate(x) becomes a scan"
-_LISTS = ("append", "extend", "insert", "pop", "update")  # methods that change a list or a dict
 
 
 @dataclass(frozen=True)
@@ -50,11 +45,18 @@ class Refusal:
         where: ``file:line``.
         line: its first line of code.
         reason: why.
+        last: the number of its last line.
     """
 
     where: str
     line: str
     reason: str
+    last: int = 0
+
+    def has(self, file: str, number: int) -> bool:
+        """Whether a line is within it."""
+        own, _, first = self.where.rpartition(":")
+        return own == file and int(first) <= number <= max(self.last, int(first))
 
     def __str__(self) -> str:
         return f"{self.where}: {self.line}: {self.reason}"
@@ -68,15 +70,21 @@ class Rewriter:
         function: it is changed in place.
         file: where it stands.
         only_checks: rewrite ``if ...: raise`` and ``assert`` wherever they stand, and no more.
+        leave: ``file:line`` of constructs to leave as they are → why.
+        shadowed: names of built-in functions that mean something else where the function stands.
         count: how many constructs were rewritten.
         refused: those left as they are.
+        places: ``file:line`` of those that were rewritten.
     """
 
     function: ast.FunctionDef
     file: str
     only_checks: bool = False
+    leave: Mapping[str, str] = field(default_factory=dict)
+    shadowed: Collection[str] = ()
     count: int = 0
     refused: list[Refusal] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)
 
     def rewrite(self) -> None:
         """Change the function's body."""
@@ -84,8 +92,10 @@ class Rewriter:
             _Checks(self._check_of).visit(self.function)
             ast.fix_missing_locations(self.function)
             return
+        self.looped: set[str] = set()  # what a loop around carries: its next step reads it
         arguments = (node for node in ast.walk(self.function.args) if isinstance(node, ast.arg))
         bound = {argument.arg for argument in arguments}
+        self.shadowed = {*self.shadowed, *bound, *assigned(self.function.body)} & BUILT_IN
         _Conditional(self._conditional).visit(self.function)
         self.function.body = self._block(self.function.body, bound)
         ast.fix_missing_locations(self.function)
@@ -109,7 +119,7 @@ class Rewriter:
                 case _:
                     result.append(statement)
                     if not isinstance(statement, ast.Try | ast.With):
-                        bound |= _assigned([statement])
+                        bound |= assigned([statement])
         return result
 
     def _refuse(self, statement: ast.stmt, reason: str) -> list[ast.stmt]:
@@ -117,12 +127,14 @@ class Rewriter:
         return [statement]
 
     def _note(self, node: ast.stmt | ast.expr, reason: str) -> None:
-        text = ast.unparse(node).splitlines()[0]
-        self.refused.append(Refusal(f"{self.file}:{node.lineno}", text, reason))
+        text = ast.unparse(node).splitlines()[0][:LIMIT]
+        where = f"{self.file}:{node.lineno}"
+        self.refused.append(Refusal(where, text, reason, node.end_lineno or 0))
 
     def _made(self, statement: ast.stmt, text: str) -> list[ast.stmt]:
         """Code in place of a statement, with its line number."""
         self.count += 1
+        self.places.add(f"{self.file}:{statement.lineno}")
         made = ast.parse(textwrap.dedent(text)).body
         for top in made:
             _place(top, statement)
@@ -143,21 +155,24 @@ class Rewriter:
 
     def _conditional(self, node: ast.IfExp) -> ast.expr:
         """``a if test else b`` as a choice between two functions without arguments."""
-        reason = _obstacle([node])
+        reason = self._obstacle(node, [node])
         if reason:
             self._note(node, reason)
             return node
-        sides = (f"lambda: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
+        sides = (f"lambda {OWN}: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
         text = f"{DISPATCH}.choose({_test(node.test)}, {', '.join(sides)})[0]"
         self.count += 1
+        self.places.add(f"{self.file}:{node.lineno}")
         made = ast.parse(text, mode="eval").body
         _place(made, node)
         return made
 
     def _if(self, statement: ast.If, bound: set[str]) -> list[ast.stmt]:
-        reason = _obstacle([statement.test, *statement.body, *statement.orelse])
-        then, other = _assigned(statement.body), _assigned(statement.orelse)
-        names = sorted((then | other) & self._read_outside(statement))
+        body = [*statement.body, *statement.orelse]
+        reason = self._obstacle(statement, [statement.test, *body])
+        then, other = assigned(statement.body), assigned(statement.orelse)
+        outside = read_outside(self.function, statement) | self.looped | changed_in_place(body)
+        names = sorted((then | other) & outside)
         unset = [name for name in names if name not in bound and name not in then & other]
         if unset:
             reason = reason or f"{unset[0]} is set on one side only"
@@ -165,15 +180,16 @@ class Rewriter:
             return self._refuse(statement, reason or "it sets no name that is used afterwards")
         text = self._branch(f"_then_{statement.lineno}", statement.body, names, bound)
         text += self._branch(f"_else_{statement.lineno}", statement.orelse, names, bound)
+        written = _written(names, only_changed(body) & bound)
         bound |= set(names)
-        return self._made(statement, f"{text}{_list(names)} = {self._choice(statement)}")
+        return self._made(statement, f"{text}{_list(names)} = {self._choice(statement, written)}")
 
     def _returning(
         self, statement: ast.If, other: list[ast.stmt], bound: set[str]
     ) -> list[ast.stmt]:
         last = [statement.body[-1], other[-1]]
         inside = [*statement.body[:-1], *other[:-1], *(_value(one) for one in last)]
-        reason = _obstacle([statement.test, *inside])
+        reason = self._obstacle(statement, [statement.test, *inside])
         values = [_returned(statement.body), _returned(other)]
         tuples = {isinstance(_value(one), ast.Tuple) for one in last}
         if reason or len(tuples) > 1 or len(values[0]) != len(values[1]):
@@ -187,32 +203,35 @@ class Rewriter:
         item = "" if tuples == {True} else "[0]"
         return self._made(statement, f"{text}return {self._choice(statement)}{item}")
 
-    def _choice(self, statement: ast.If) -> str:
+    def _choice(self, statement: ast.If, written: str = "") -> str:
         line = statement.lineno
-        return f"{DISPATCH}.choose({_test(statement.test)}, _then_{line}, _else_{line})"
+        return f"{DISPATCH}.choose({_test(statement.test)}, _then_{line}, _else_{line}{written})"
 
     def _branch(
         self, title: str, body: Sequence[ast.stmt], values: Sequence[str], bound: set[str]
     ) -> str:
         # A name set within is local there: it begins with what it is outside.
-        kept = [f"{name}={name}" for name in sorted(_assigned(body) & bound)]
+        kept = [f"{name}={name}" for name in sorted(assigned(body) & bound)]
+        changed = sorted(changed_in_place(body) & bound)
+        own = ast.parse("\n".join(f"{name} = {OWN}({name})" for name in changed)).body
         inner = self._block(body, set(bound))
-        return _function(title, kept, inner, values)
+        return _function(title, [OWN, *kept], [*own, *inner], values)
 
     def _while(self, statement: ast.While, bound: set[str]) -> list[ast.stmt]:
-        read = self._read_outside(statement) | _read([statement])
-        names = sorted(_assigned(statement.body) & read)
+        used = read_outside(self.function, statement) | read([statement]) | self.looped
+        names = sorted(assigned(statement.body) & used)
         unset = [name for name in names if name not in bound]
-        reason = _obstacle([statement.test, *statement.body])
+        reason = self._obstacle(statement, [statement.test, *statement.body])
         reason = reason or ("it has an else" if statement.orelse else "")
         if unset:
             reason = reason or f"{unset[0]} is not set before it"
         if reason or not names:
             return self._refuse(statement, reason or "it sets no name that is read")
-        line, inner = statement.lineno, self._block(statement.body, set(bound))
+        line, inner = statement.lineno, self._looped(statement.body, names, bound)
+        written = _written(names, only_changed(statement.body))
         text = _function(f"_body_{line}", names, inner, names)
         text += f"def _test_{line}({', '.join(names)}):\n    return {_test(statement.test)}\n"
-        call = f"{DISPATCH}.repeat(_test_{line}, _body_{line}, {_list(names)})"
+        call = f"{DISPATCH}.repeat(_test_{line}, _body_{line}, {_list(names)}{written})"
         return self._made(statement, f"{text}{_list(names)} = {call}")
 
     def _for(
@@ -222,23 +241,43 @@ class Rewriter:
         rest: list[ast.stmt],
         bound: set[str],
     ) -> list[ast.stmt]:
+        over = {name.id for name in loads(statement.iter)} & {*self.shadowed}
+        if over:
+            return self._refuse(statement, f"{min(over)} is not the built-in function here")
         steps = steps_of(statement)
         if steps is None:  # loops over lists of modules and the like are Python's
             return self._refuse(statement, _NO_STEPS)
-        loop = Recurrence(statement, steps, _assigned(statement.body), _read([statement])
-                          | self._read_outside(statement), before)  # fmt: skip
+        used = read([statement]) | read_outside(self.function, statement) | self.looped
+        loop = Recurrence(statement, steps, assigned(statement.body), used, before)
         kept = [one for one in statement.body if appended(one) is None]
-        reason = _obstacle(kept) or loop.obstacle(bound, rest, self.function)
+        reason = self._obstacle(statement, kept) or loop.obstacle(bound, rest, self.function)
+        if loop.collected and "torch" in self.shadowed:
+            reason = reason or "torch is not the module here"
         if reason:
             return self._refuse(statement, reason)
-        loop.body = self._block(loop.body, bound | {*loop.targets})
+        loop.body = self._looped(loop.body, loop.carried, bound | {*loop.targets})
         for later in rest:
             loop.stack(later)
-        return self._made(statement, loop.text(DISPATCH))
+        written = _written(loop.carried, only_changed(statement.body))
+        return self._made(statement, loop.text(DISPATCH, written))
 
-    def _read_outside(self, statement: ast.stmt) -> set[str]:
-        inside = {id(node) for node in ast.walk(statement)}
-        return {name.id for name in _names(self.function, ast.Load) if id(name) not in inside}
+    def _looped(
+        self, body: Sequence[ast.stmt], carried: Sequence[str], bound: set[str]
+    ) -> list[ast.stmt]:
+        """The body of a loop: what it carries is read again in its next step."""
+        outer, self.looped = self.looped, self.looped | {*carried}
+        try:
+            return self._block(body, set(bound))
+        finally:
+            self.looped = outer
+
+    def _obstacle(self, node: ast.stmt | ast.expr, body: Sequence[ast.AST]) -> str:
+        """Why a construct cannot be functions, or ``""``."""
+        reason = self.leave.get(f"{self.file}:{node.lineno}") or obstacle(body)
+        if not reason and isinstance(node, ast.stmt):
+            name = captured_within(self.function, assigned([node]))
+            reason = f"a function within reads {name}, which it sets" if name else ""
+        return reason
 
 
 class _Conditional(ast.NodeTransformer):
@@ -291,6 +330,12 @@ def _test(test: ast.expr) -> str:
     return ast.unparse(test)
 
 
+def _written(names: Sequence[str], changed: Collection[str]) -> str:
+    """A further argument: the names that stay the tensors they are, by their position."""
+    places = ", ".join(f"{n}: {name}" for n, name in enumerate(names) if name in changed)
+    return f", {{{places}}}" if places else ""
+
+
 def _list(names: Sequence[str]) -> str:
     return f"({', '.join(names)},)"
 
@@ -313,49 +358,3 @@ def _returned(body: Sequence[ast.stmt]) -> list[str]:
     value = _value(body[-1])
     values = value.elts if isinstance(value, ast.Tuple) else [value]
     return [ast.unparse(one) for one in values]
-
-
-def _names(top: ast.AST, context: type[ast.expr_context]) -> Iterable[ast.Name]:
-    return (
-        node for node in ast.walk(top) if isinstance(node, ast.Name)
-        and isinstance(node.ctx, context)
-    )  # fmt: skip
-
-
-def _assigned(body: Sequence[ast.stmt]) -> set[str]:
-    return {name.id for top in body for name in _names(top, ast.Store)}
-
-
-def _read(body: Sequence[ast.stmt]) -> set[str]:
-    found = {name.id for top in body for name in _names(top, ast.Load)}
-    changed = (
-        node.target for top in body for node in ast.walk(top) if isinstance(node, ast.AugAssign)
-    )
-    return found | {name.id for name in changed if isinstance(name, ast.Name)}
-
-
-def _obstacle(body: Sequence[ast.AST]) -> str:
-    """Why a body cannot become a function, or ``""``."""
-    own = {name.id for top in body for name in _names(top, ast.Store)}
-    for top in body:
-        for node in ast.walk(top):
-            if type(node) in _STOPS:
-                return _STOPS[type(node)]
-            stored = isinstance(getattr(node, "ctx", None), ast.Store)
-            if stored and isinstance(node, ast.Attribute | ast.Subscript):
-                return f"it sets {ast.unparse(node)}"
-            if isinstance(node, ast.Name) and node.id == "super":
-                return "it calls super(), which a function within has not"
-            if isinstance(node, ast.Call) and _writes(node.func, own):
-                return f"it calls {ast.unparse(node.func)}, which changes what is set outside"
-    return ""
-
-
-def _writes(function: ast.expr, own: set[str]) -> bool:
-    """Whether a method changes its object in place, and that is no name among those set here."""
-    if not isinstance(function, ast.Attribute):
-        return False
-    in_place = function.attr.endswith("_") and not function.attr.endswith("__")
-    object_ = function.value
-    mine = isinstance(object_, ast.Name) and object_.id in own
-    return (in_place or function.attr in _LISTS) and not mine

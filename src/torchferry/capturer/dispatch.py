@@ -8,30 +8,55 @@ from typing import Any
 import torch
 
 __all__ = [
-    "check", "choose", "invert", "length", "repeat", "runs_over", "scan_over", "slices", "stacked",
+    "COPY_FORMAT", "check", "choose", "invert", "length", "repeat", "runs_over", "scan_over",
+    "slices", "stacked",
 ]  # fmt: skip
 
+COPY_FORMAT = torch.preserve_format
+"""Said of the copies that are made here, so that a program shows which they are."""
+
 Names = tuple[Any, ...]
+Own = Callable[[Any], Any]
+Written = dict[int, Any]
+"""Position of a name → what it holds, for names that are changed in place and not set anew."""
 
 
-def choose(test: Any, then: Callable[[], Names], other: Callable[[], Names]) -> Names:
+def choose(
+    test: Any,
+    then: Callable[[Own], Names],
+    other: Callable[[Own], Names],
+    written: Written | None = None,
+) -> Names:
     """What ``if test:`` leaves in the names it sets: ``torch.cond`` where ``test`` is a tensor.
+
+    Args:
+        test: what decides.
+        then: gives the names; its argument is called on each tensor that it changes in place.
+        other: the same for the other side.
+        written: the names that are the same tensors after it, with other numbers.
 
     Raises:
         TypeError: a tensor decides what a name is that holds no tensor. Dynamo, which traces the
             sides, gives its message on.
     """
     if not isinstance(test, torch.Tensor):
-        return then() if test else other()
+        return (then if test else other)(_itself)
     result: Names = torch.cond(test.all(), _copied(then), _copied(other), ())
-    return result
+    return _through(result, written)
 
 
-def repeat(test: Callable[..., Any], body: Callable[..., Names], names: Names) -> Names:
+def repeat(
+    test: Callable[..., Any],
+    body: Callable[..., Names],
+    names: Names,
+    written: Written | None = None,
+) -> Names:
     """What ``while test(*names): names = body(*names)`` leaves: a loop where a tensor decides."""
-    if not isinstance(test(*names), torch.Tensor):
-        while test(*names):
+    decided = test(*names)
+    if not isinstance(decided, torch.Tensor):
+        while decided:
             names = body(*names)
+            decided = test(*names)
         return names
     from torch._higher_order_ops.while_loop import while_loop
 
@@ -41,12 +66,12 @@ def repeat(test: Callable[..., Any], body: Callable[..., Names], names: Names) -
 
     def step(*carried: Any) -> Names:
         # The body may change what it is given in place, which a graph's loop may not.
-        return _tensors(body(*(one.clone() for one in carried)))
+        return _tensors(body(*map(_copy, carried)))
 
     result: Names = while_loop(  # type: ignore[no-untyped-call]  # of torch
         goes_on, step, _tensors(names)
     )
-    return result
+    return _through(result, written)
 
 
 def invert(test: Any) -> Any:
@@ -91,7 +116,10 @@ def slices(sequence: torch.Tensor, axis: int, count: Any, start: Any) -> torch.T
 
 
 def scan_over(
-    body: Callable[..., tuple[Names, Names]], names: Names, sequences: tuple[torch.Tensor, ...]
+    body: Callable[..., tuple[Names, Names]],
+    names: Names,
+    sequences: tuple[torch.Tensor, ...],
+    written: Written | None = None,
 ) -> tuple[Names, Names]:
     """A loop over the first axis of some tensors.
 
@@ -99,6 +127,7 @@ def scan_over(
         body: takes the names and one slice of each tensor; gives the names and what is collected.
         names: what is carried from step to step.
         sequences: tensors of one length.
+        written: the names that are the same tensors after it, with other numbers.
 
     Returns:
         the names after the last step, and what was collected, stacked along a first axis.
@@ -106,12 +135,12 @@ def scan_over(
     from torch._higher_order_ops.scan import scan
 
     def step(carried: Names, now: Names) -> tuple[Names, Names]:
-        following, collected = body(*(one.clone() for one in carried), *now)
+        following, collected = body(*map(_copy, carried), *now)
         # Neither may be a slice as it is.
         return _cloned(following), _cloned(collected)
 
     carried, collected = scan(step, _tensors(names), sequences)
-    return tuple(carried), tuple(collected)
+    return _through(tuple(carried), written), tuple(collected)
 
 
 def stacked(items: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -119,13 +148,31 @@ def stacked(items: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(items), 0)
 
 
-def _copied(branch: Callable[[], Names]) -> Callable[[], Names]:
-    # A branch may not return what it was given as it is.
-    return lambda: _cloned(branch())
+def _copied(branch: Callable[[Own], Names]) -> Callable[[], Names]:
+    # A branch may neither return what it was given as it is, nor change it in place.
+    return lambda: _cloned(branch(_copy))
 
 
 def _cloned(names: Names) -> Names:
-    return tuple(one.clone() for one in _tensors(names))
+    return tuple(_copy(one) for one in _tensors(names))
+
+
+def _copy(value: Any) -> Any:
+    tensor = isinstance(value, torch.Tensor)
+    return value.clone(memory_format=COPY_FORMAT) if tensor else value
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _through(names: Names, written: Written | None) -> Names:
+    """Names whose tensors of before have the new numbers, so that all their names see them."""
+    found = list(names)
+    for place, before in (written or {}).items():
+        if isinstance(before, torch.Tensor):
+            found[place] = before.copy_(found[place])
+    return tuple(found)
 
 
 def _tensors(names: Names) -> Names:

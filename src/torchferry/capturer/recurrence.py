@@ -83,8 +83,13 @@ class Recurrence:
         """What is collected comes stacked: ``torch.stack(ys, d)`` becomes a move of its axis."""
         _Move(self.collected).visit(statement)
 
-    def text(self, dispatch: str) -> str:
-        """The code in its place: a scan over symbolic sizes, else the loop as it was."""
+    def text(self, dispatch: str, written: str = "") -> str:
+        """The code in its place: a scan over symbolic sizes, else the loop as it was.
+
+        Args:
+            dispatch: what the module that it calls is called.
+            written: a last argument of ``scan_over``, as code that begins with a comma.
+        """
         line, steps = self.loop.lineno, self.steps
         count, start = steps.count(dispatch), steps.first(dispatch)
         items = [f"_item_{line}_{number}" for number in range(len(self.slices))]
@@ -108,7 +113,7 @@ class Recurrence:
             + textwrap.indent("\n".join(body), " " * 8)
             + f"\n        return ({carried}, {kept})\n"
             f"    ({carried}, {collected}) = "
-            f"{dispatch}.scan_over(_step_{line}, {carried}, {_list(moved)})\n"
+            f"{dispatch}.scan_over(_step_{line}, {carried}, {_list(moved)}{written})\n"
             f"else:\n{textwrap.indent(ast.unparse(self.loop), '    ')}\n{stacked}"
         )
 

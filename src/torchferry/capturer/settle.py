@@ -26,6 +26,7 @@ from torchferry.observer.observation import Call
 from torchferry.observer.tree import input_sizes, program_inputs
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.randomness import random_kept
 
 __all__ = ["settle_guards"]
@@ -87,7 +88,8 @@ def _call(model: torch.nn.Module, seen: Observation, sizes: dict[str, int]) -> C
         args, kwargs = seen.inputs_at(sizes)
         given = clone((args, kwargs))
         with (
-            torch.no_grad(), random_kept(), buffers_kept(model), warnings.catch_warnings()
+            torch.no_grad(), random_kept(), buffers_kept(model), disable_fast_paths(),
+            warnings.catch_warnings(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             outputs = model(*given[0], **accept_aliases(model, given[1]))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
+import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
+
+from torchferry.capturer.watch import line_of_frame
 
 __all__ = ["Change", "watch_state", "written_buffers"]
 
@@ -29,17 +29,20 @@ class Change:
         name: the module's path and the attribute: ``encoder.steps``.
         before: what the exported program has in every call, as text; of a container, its length.
         after: what eager PyTorch goes on with.
+        line: ``file:line: code`` that reads what an earlier call left; ``""`` when not known.
     """
 
     name: str
     before: str
     after: str
+    line: str = field(default="", compare=False)
 
     def __str__(self) -> str:
+        read = f", which {self.line} reads before the call sets it" if self.line else ""
         return (
-            f"forward changes self.{self.name} from {self.before} to {self.after}; the exported "
-            f"program has {self.before} in every call: register it as a buffer and update that, "
-            "or make it an argument and an output"
+            f"forward changes self.{self.name} from {self.before} to {self.after}{read}; the "
+            f"exported program has {self.before} in every call: register it as a buffer and "
+            "update that, or make it an argument and an output"
         )
 
 
@@ -48,8 +51,8 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
     """Collect what changes of the Python state of a model while the block runs.
 
     Numbers, strings, tensors that are no buffers and the lengths of containers are compared. An
-    attribute that the class sets before it reads it carries nothing from call to call, and is not
-    told. Nor are buffers and parameters: torch.export follows those.
+    attribute that the call sets before it reads it carries nothing from call to call, and is no
+    change. Nor are buffers and parameters: torch.export follows those.
 
     Args:
         model: any module; its submodules too.
@@ -59,16 +62,99 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
     """
     before = _state(model)
     changes: list[Change] = []
-    yield changes
+    watch = _Watch()
+    with ExitStack() as stack:
+        for path, name in before:
+            stack.enter_context(watch.attribute(type(model.get_submodule(path)), name))
+        for cls in {type(module) for module in model.modules()}:
+            stack.enter_context(watch.missing(cls))
+        yield changes
     after = _state(model)
-    for place, value in before.items():
-        now = after.get(place, value)
-        if _differ(value, now):
-            path, name = place
-            module = model.get_submodule(path)
-            if _reads_first(type(module), name):
-                full = f"{path}.{name}" if path else name
-                changes.append(Change(full, _shown(value), _shown(now)))
+    for place in {**before, **after}:
+        value, now = before.get(place, _ABSENT), after.get(place, _ABSENT)
+        path, name = place
+        first = watch.first.get((id(model.get_submodule(path)), name), _UNSEEN)
+        if first is not _SET and _differ(value, now) and (place in before or first is not _UNSEEN):
+            full = f"{path}.{name}" if path else name
+            line = "" if first is _UNSEEN else first
+            changes.append(Change(full, _shown(value), _shown(now), line))
+
+
+_ABSENT = object()
+_SET, _UNSEEN = "set", "unseen"  # no line of code reads like these
+
+
+class _Watch:
+    """Notes what is done first with attributes: a line reads them, or they are set.
+
+    Attributes:
+        first: ``id`` of a module, and a name → `_SET`, or the line that reads it.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[tuple[int, str], str] = {}
+        self.replaced: set[tuple[type[Any], str]] = set()
+
+    @contextmanager
+    def attribute(self, cls: type[Any], name: str) -> Iterator[None]:
+        """Put a property in the place of an attribute of a class's modules, within the block."""
+        if (cls, name) in self.replaced:
+            yield
+            return
+        self.replaced.add((cls, name))
+        default = getattr(cls, name, _ABSENT)
+        old = vars(cls).get(name, _ABSENT)
+
+        def read(module: Any) -> Any:
+            if not torch.compiler.is_dynamo_compiling():
+                self._note(module, name)
+            value = vars(module).get(name, default)
+            if value is _ABSENT:
+                raise AttributeError(name)
+            return value
+
+        def write(module: Any, value: Any) -> None:
+            if not torch.compiler.is_dynamo_compiling():
+                self.first.setdefault((id(module), name), _SET)
+            vars(module)[name] = value
+
+        def delete(module: Any) -> None:
+            del vars(module)[name]
+
+        type.__setattr__(cls, name, property(read, write, delete))
+        try:
+            yield
+        finally:
+            if old is _ABSENT:
+                type.__delattr__(cls, name)
+            else:
+                type.__setattr__(cls, name, old)
+
+    @contextmanager
+    def missing(self, cls: type[Any]) -> Iterator[None]:
+        """Note, within the block, attributes that are asked for and are not there."""
+        own, find = vars(cls).get("__getattr__"), cls.__getattr__
+
+        def found(module: Any, name: str) -> Any:
+            try:
+                return find(module, name)
+            except AttributeError:
+                if not torch.compiler.is_dynamo_compiling():
+                    self._note(module, name)
+                raise
+
+        type.__setattr__(cls, "__getattr__", found)
+        try:
+            yield
+        finally:
+            if own is None:
+                type.__delattr__(cls, "__getattr__")
+            else:
+                type.__setattr__(cls, "__getattr__", own)
+
+    def _note(self, module: Any, name: str) -> None:
+        if (id(module), name) not in self.first:
+            self.first[id(module), name] = line_of_frame(sys._getframe(2))
 
 
 def written_buffers(program: ExportedProgram) -> set[str]:
@@ -87,7 +173,12 @@ def written_buffers(program: ExportedProgram) -> set[str]:
 def _state(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
     found: dict[tuple[str, str], Any] = {}
     for path, module in model.named_modules():
-        for name, value in vars(module).items():
+        inherited = {
+            name: value for cls in reversed(type(module).__mro__)
+            if not cls.__module__.startswith(("torch.", "builtins"))
+            for name, value in vars(cls).items() if not name.startswith("__")
+        }  # fmt: skip
+        for name, value in {**inherited, **vars(module)}.items():
             # Private ones of torch.nn.Module are among those with an underscore.
             if name.startswith("_") and type(module).__module__.startswith("torch."):
                 continue
@@ -103,40 +194,13 @@ def _differ(before: Any, after: Any) -> bool:
         return before is not after
     # Sizes of the inputs are symbols while a model is traced.
     symbolic = isinstance(after, torch.SymInt | torch.SymFloat | torch.SymBool)
-    return not symbolic and type(after) is type(before) and bool(after != before)
+    alike = type(after) is type(before) or before is _ABSENT
+    return not symbolic and alike and bool(after != before)
 
 
 def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return repr(value)
-
-
-def _reads_first(cls: type[torch.nn.Module], name: str) -> bool:
-    """Whether methods of a class read an attribute before they set it, as the source has them."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError, SyntaxError):
-        return True
-    for method in ast.walk(tree):
-        if isinstance(method, ast.FunctionDef) and method.name != "__init__":
-            uses = sorted(_uses(method, name))
-            if uses:
-                return not uses[0][2]
-    return True
-
-
-def _uses(method: ast.FunctionDef, name: str) -> Iterator[tuple[int, int, bool]]:
-    """Where ``self.name`` stands, and whether it is set there; what is set is set last."""
-    ends: dict[int, tuple[int, int]] = {}
-    for node in ast.walk(method):
-        if isinstance(node, ast.Assign):
-            end = (node.end_lineno or 0, node.end_col_offset or 0)
-            ends |= {id(part): end for target in node.targets for part in ast.walk(target)}
-        if isinstance(node, ast.AugAssign):
-            ends[id(node.target)] = (-1, -1)
-    for node in ast.walk(method):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}":
-            line, column = ends.get(id(node), (node.lineno, node.col_offset))
-            reads = isinstance(node.ctx, ast.Load) or line < 0
-            yield (node.lineno if line < 0 else line, column, not reads)

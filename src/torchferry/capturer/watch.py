@@ -7,34 +7,23 @@ Python stack, so the frame that caused it can be read off there.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
 import torch
 
+from torchferry.values.source_line import is_library, is_own, shown_line
+
 __all__ = [
-    "ShapeEvents", "line_of_error", "modules_of", "modules_through", "raising_module",
-    "watch_shapes",
+    "ShapeEvents", "line_of_error", "line_of_frame", "modules_of", "modules_through",
+    "raising_module", "watch_shapes",
 ]  # fmt: skip
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_HERE = str(Path(__file__).parent.parent) + os.sep
-_DISPATCH = str(Path(__file__).parent / "dispatch.py")  # called by rewritten code
-_STANDARD = sysconfig.get_path("stdlib") + os.sep
-_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_CALLED = tuple(  # by torch, with what it made of the user's code
-    f"{folder}{name}{os.sep}"
-    for folder in _PACKAGES
-    for name in ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy")
-)
 
 _CREATED = r"create_symbol (\S+) = \S+ for (L.+?) \[-?\w"
 _ADDED = r"(?:eval|runtime_assert)(?: \(forcing_spec\))? (.+?) \[guard added\]"
@@ -106,11 +95,14 @@ def watch_shapes() -> Iterator[ShapeEvents]:
     handlers = [(handler, handler.level) for handler in _unasked_handlers()]
     for handler, _ in handlers:
         handler.setLevel(logging.CRITICAL)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.NOTSET)  # who wants to see no log still wants the line
     logger.addHandler(listener)
     logger.setLevel(min(logging.INFO, shown_from))
     try:
         yield events
     finally:
+        logging.disable(disabled)
         logger.removeHandler(listener)
         logger.setLevel(level)
         for handler, handler_level in handlers:
@@ -121,7 +113,7 @@ def _unasked_handlers() -> Iterator[logging.Handler]:
     """The handlers of torch's loggers and their root, but for those the user set to INFO."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
     for logger in (logging.root, *map(logging.getLogger, names)):
-        if not logger.isEnabledFor(logging.INFO):
+        if logger.manager.disable >= logging.INFO or not logger.isEnabledFor(logging.INFO):
             yield from logger.handlers
 
 
@@ -160,20 +152,20 @@ def _user_line() -> str | None:
     return found or _innermost(torch._guards.TracingContext.extract_stack())
 
 
+def line_of_frame(frame: FrameType | None) -> str:
+    """``file:line: code`` of the innermost frame, outwards from one, that is no library's."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None or is_own(frame.f_code.co_filename):
+        return ""
+    return shown_line(frame.f_code.co_filename, frame.f_lineno)
+
+
 def _innermost(frames: traceback.StackSummary) -> str | None:
     """The innermost frame of the user's model; ``None`` when torch works on its own account."""
     for frame in reversed(frames):
-        if frame.filename == _DISPATCH:
-            continue
-        if frame.filename.startswith(_HERE):  # further out is who called us
+        if is_own(frame.filename):
             return None
-        if not _is_library(frame.filename):
-            return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
+        if not is_library(frame.filename):
+            return shown_line(frame.filename, frame.lineno or 0, frame.line)
     return None
-
-
-def _is_library(file: str) -> bool:
-    """Whether a file is torch's, the standard library's or of a package that torch calls."""
-    standard = file.startswith(_STANDARD) and not any(part in file for part in _PACKAGES)
-    called = any(part in file for part in _CALLED)
-    return standard or called or file.startswith((_TORCH, "<"))

@@ -16,6 +16,7 @@ from torchferry.errors import UsageError
 from torchferry.judge import Reference, Verdict, worst_verdict
 from torchferry.judge.reference import BAKED
 from torchferry.judge.value import difference_of
+from torchferry.values.fast_path import has_fast_path
 from torchferry.values.randomness import random_kept
 
 __all__ = ["explain_eager"]
@@ -61,7 +62,7 @@ def _explained(
         if verdict.kind == "differs":
             return [f"{said}: {verdict.evidence or why}"], verdict
         return [f"{said}, and from itself: {why}"], verdict
-    if _fast_path(module) and _agree(_run(module, setting, fast=False), expected, allows):
+    if has_fast_path(module) and _agree(_run(module, setting, fast=False), expected, allows):
         return [f"{said}: {_WAY}; without it (torch.backends.mha) they agree"], Verdict("equal")
     verdict = _judged(setting, module)
     if verdict.kind == "differs":
@@ -92,11 +93,11 @@ def _other_path(
     if not _agree(outputs, again, allows):
         said = f"eager mode differs from itself by {_apart(outputs, again)}"
         return [f"{said}: {_why_random(setting, module, allows)}"]
-    slow = _run(module, setting, fast=False) if _fast_path(module) else outputs
+    slow = _run(module, setting, fast=False) if has_fast_path(module) else outputs
     if _agree(outputs, slow, allows):
         return []
     said = f"eager mode differs by {_apart(outputs, slow)} from what any capture of it computes"
-    return [f"{said}: {_WAY}; compare with it switched off (torch.backends.mha)"]
+    return [f"{said}: {_WAY}; the reference is eager mode without it (torch.backends.mha)"]
 
 
 def _why_random(setting: Setting, module: torch.nn.Module, allows: Allows) -> str:
@@ -125,26 +126,11 @@ def _apart(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str
 
 def _run(module: torch.nn.Module, setting: Setting, *, fast: bool = True) -> list[torch.Tensor]:
     """What the module returns; from one call to the next it draws other random numbers."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(before and fast)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of nested tensors being a prototype
-            outputs = called(module, *setting.call)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-    return numbers_of(outputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of nested tensors being a prototype
+        return numbers_of(called(module, *setting.call, fast=fast))
 
 
 def _agree(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor], allows: Allows) -> bool:
     pairs = zip(expected, got, strict=True)
     return len(expected) == len(got) and all(allows(e, difference_of(e, g)) for e, g in pairs)
-
-
-def _fast_path(module: torch.nn.Module) -> bool:
-    kinds = (
-        torch.nn.TransformerEncoder,
-        torch.nn.TransformerEncoderLayer,
-        torch.nn.MultiheadAttention,
-    )
-    return any(isinstance(part, kinds) for part in module.modules())

@@ -16,6 +16,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.naming import output_name
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
+from torchferry.values.fast_path import disable_fast_paths, enable_fast_paths
 from torchferry.values.flatten import Path, flatten
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
@@ -55,16 +56,29 @@ class Watched:
     normalized: Mapping[str, str]
 
 
-def called(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def called(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    fast: bool = False,
+) -> Any:
     """What a module returns for copies of the arguments, without gradients.
 
     Its buffers are as before afterwards.
+
+    Args:
+        model: the module.
+        args: positional arguments.
+        kwargs: named arguments.
+        fast: whether PyTorch may take its fused transformer path, which no capture takes.
 
     Raises:
         UsageError: it raises something; says what, and in which module.
     """
     args, kwargs = clone((args, dict(kwargs)))
-    with torch.no_grad(), buffers_kept(model):
+    path = enable_fast_paths() if fast else disable_fast_paths()
+    with torch.no_grad(), buffers_kept(model), path:
         outputs, error = attempt(lambda: model(*args, **kwargs))
     if error is not None:
         raise UsageError(_told(model, error)) from error

@@ -11,6 +11,8 @@ import re
 
 import onnx_ir as ir
 
+from torchferry.values.source_line import innermost_place
+
 __all__ = [
     "FX_KEY",
     "all_scopes",
@@ -32,7 +34,6 @@ _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _ROUNDED = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _LINE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def _told(node: ir.Node) -> ir.Node:
@@ -93,9 +94,7 @@ def line_of(node: ir.Node) -> str:
     line = node.metadata_props.get(_LINE_KEY)
     if line:
         return line
-    frames = _LINE.findall(node.metadata_props.get(_STACK_KEY, ""))
-    frames = [frame for frame in frames if "/torch/" not in frame[0]]
-    return ":".join(frames[-1]) if frames else ""
+    return ":".join(innermost_place(node.metadata_props.get(_STACK_KEY)) or ())
 
 
 def fx_of(text: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from torchferry.converter.promote import onnx_dtype, promoted_dtype
 from torchferry.converter.provenance import module_of, provenance
 from torchferry.converter.size import Sizes
 from torchferry.errors import LoweringFailed
-from torchferry.values.line import user_line
+from torchferry.values.source_line import user_line
 
 __all__ = ["Body", "Scope", "handled"]
 

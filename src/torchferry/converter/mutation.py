@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torchferry.converter.aliasing import hidden_view, is_view, said
 from torchferry.converter.functional import functional
 from torchferry.errors import ConversionError
-from torchferry.values.line import user_line
+from torchferry.values.source_line import user_line
 
 __all__ = ["refuse_mutations"]
 

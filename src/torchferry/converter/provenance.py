@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchferry.values.line import user_line
+from torchferry.values.source_line import user_line
 
 __all__ = ["SOURCE_KEY", "module_of", "provenance"]
 

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from torchferry.errors import ConversionError
 from torchferry.values.buffers import buffers_kept
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import flatten, unflatten
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
@@ -155,6 +156,8 @@ def _root(error: BaseException) -> str:
 def _quiet() -> Iterator[None]:
     """Hold back what torch says about itself (operators of packages not installed, graphs).
 
+    Its fused transformer path, which no graph takes, is off.
+
     What matters comes back as an error. Logs the user asked for (TORCH_LOGS) are shown.
     """
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
@@ -165,7 +168,12 @@ def _quiet() -> Iterator[None]:
     for handler in handlers:
         handler.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        with (
+            disable_fast_paths(),
+            warnings.catch_warnings(),
+            redirect_stderr(StringIO()),
+            redirect_stdout(StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -25,7 +25,7 @@ from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
 from torchferry.observer.tree import fixed_integer
-from torchferry.values.line import user_line
+from torchferry.values.source_line import user_line
 
 __all__ = ["register_initializers", "translate"]
 

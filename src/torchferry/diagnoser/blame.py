@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
+from torchferry.capturer.advice import around
 from torchferry.capturer.watch import line_of_error, modules_through, raising_module
 from torchferry.errors import CaptureError
+from torchferry.values.source_line import is_library, shown_line
 
 __all__ = ["Reason", "advice_for", "explain", "modules_in", "who_raised", "with_code"]
 
@@ -92,6 +93,8 @@ def explain(error: BaseException) -> Reason:
     text = _first_line(root)
     line = next((line for line in map(_line_of, chain) if line), None) or _quoted_line(root)
     advice = advice_for(f"{type(root).__name__}: {root}")
+    if advice != " ".join(_TRAINS.split()):
+        advice = around(line, advice)
     # Without a line there is none to change.
     return Reason(text, line, "" if line is None and advice == _OTHERWISE else advice)
 
@@ -145,8 +148,7 @@ def _line_of(error: BaseException) -> str | None:
 def with_code(line: str) -> str:
     """``file:line`` with the code that stands there, where it is not there yet."""
     file, _, number = line.rpartition(":")
-    code = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
-    return f"{line}: {code}" if code else line
+    return shown_line(file, number) if number.isdigit() else line
 
 
 def _first_line(error: BaseException) -> str:
@@ -178,5 +180,4 @@ def _quoted_line(error: BaseException) -> str | None:
     found = re.findall(r'File "([^"]+)", line (\d+), in \S+\n\s+(.+)', str(error))
     if not found:
         return None
-    file, number, code = found[-1]
-    return f"{file}:{number}: {code.strip()}"
+    return shown_line(*next((one for one in reversed(found) if not is_library(one[0])), found[-1]))

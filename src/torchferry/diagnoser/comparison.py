@@ -61,7 +61,7 @@ def judge_call(
 
 def _again(piece: Piece, call: Record) -> Any:
     args, kwargs = clone((call.args, call.kwargs))
-    with random_kept(), buffers_kept(piece.model), torch.no_grad():
+    with random_kept(), buffers_kept(piece.model), disable_fast_paths(), torch.no_grad():
         torch.manual_seed(0)
         return piece.run(*args, **kwargs)
 

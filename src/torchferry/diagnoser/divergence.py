@@ -17,7 +17,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchferry.values.line import line_here, user_line
+from torchferry.values.source_line import line_here, user_line
 
 __all__ = ["line_of_change", "line_of_difference"]
 

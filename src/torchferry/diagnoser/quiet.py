@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 
 from torchferry.capturer.watch import ShapeEvents, modules_of, watch_shapes
+from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["modules_here", "quiet", "telling"]
 
@@ -26,6 +27,7 @@ def quiet() -> Iterator[ShapeEvents]:
     """
     with (
         watch_shapes() as events,
+        disable_fast_paths(),
         warnings.catch_warnings(),
         redirect_stderr(StringIO()),
         redirect_stdout(StringIO()),

@@ -17,6 +17,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tap import tapped
 from torchferry.values.clone import Again, clone
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path, flatten
 
 __all__ = ["recorded"]
@@ -28,8 +29,9 @@ def recorded(root: Piece, traced_functions: Sequence[Function] = ()) -> Iterator
 
     A function becomes a piece of the module that calls it first, and has the calls of all.
 
-    Within it ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode
-    it would compile both, and the calls in them could not be seen.
+    Modules of PyTorch run without its fused transformer path, as exported programs do. And
+    ``torch.cond`` runs the branch that is taken, as Python's ``if`` would: in eager mode it would
+    compile both, and the calls in them could not be seen.
     """
     original = torch.cond
     running: list[Piece] = []
@@ -47,7 +49,7 @@ def recorded(root: Piece, traced_functions: Sequence[Function] = ()) -> Iterator
         return outputs
 
     taps = [_Recorder(piece, running, copies) for piece in root.walk()]
-    with tapped(taps), routed(traced_functions, route):
+    with tapped(taps), routed(traced_functions, route), disable_fast_paths():
         torch.cond = _eager_cond(original)
         try:
             yield

@@ -28,8 +28,8 @@ from torchferry.diagnoser.segment import plain_signature
 from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
 from torchferry.values.clone import clone
-from torchferry.values.line import line_here
 from torchferry.values.signature import SIGNATURE_KEY
+from torchferry.values.source_line import line_here
 
 __all__ = ["torch_script"]
 

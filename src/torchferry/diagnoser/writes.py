@@ -20,9 +20,10 @@ from torchferry.diagnoser.tree import Piece, Record
 from torchferry.observer.tree import leaves_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import flatten
-from torchferry.values.line import line_here
 from torchferry.values.randomness import random_kept
+from torchferry.values.source_line import line_here
 
 __all__ = ["lost_writes"]
 
@@ -49,7 +50,7 @@ def lost_writes(piece: Piece, call: Record, made: Attempted) -> StatusExport | N
     owned = dict(_owned(piece.model))
     given = {} if piece.parent else _given(*piece.normalized(args, kwargs))
     watch = _Writes({**given, **owned})
-    with random_kept(), buffers_kept(piece.model), torch.no_grad():
+    with random_kept(), buffers_kept(piece.model), disable_fast_paths(), torch.no_grad():
         with watch:
             outputs = piece.run(*args, **kwargs)
         for name, now in _owned(piece.model):

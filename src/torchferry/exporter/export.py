@@ -21,6 +21,7 @@ from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
 from torchferry.exporter.arguments import AS_GIVEN
+from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.program import OnnxProgram
@@ -37,6 +38,7 @@ from torchferry.observer.guards import store_signature
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.runner.dimensions import conditions_in
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
@@ -96,7 +98,7 @@ def export(
     """
     more = (steps or Steps(), tuple(regions), check, rewrite, strict, budget)
     plan = _Plan(target, opset, exporter, tolerance, *more)
-    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
+    with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
         return _reported(found, title or found.seen.title, plan, path)
@@ -167,7 +169,7 @@ def _walk(
         optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
         with steps.step("unfuse") as made:
             made("onnxruntime refuses the fused model: the standard one is written")
-    checks = []
+    checks, note = [], ""
     limits = Limits()
     if session is not None:
         conditions = conditions_in(_signature(translated))
@@ -185,6 +187,7 @@ def _walk(
                 budget=plan.budget,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
+            note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
         store_signature(limits.applied(_signature(optimized)), optimized.metadata_props)
         io.store_metadata(path, optimized.metadata_props)
@@ -192,7 +195,7 @@ def _walk(
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
-        size, training, limits, plan.strict,
+        size, training, limits, plan.strict, note,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ class Findings:
         training: whether the model was in training mode.
         limits: where the exported model is right.
         strict: whether limits are faults.
+        note: what else a reader of the comparison has to know.
     """
 
     seen: Observation
@@ -47,3 +48,4 @@ class Findings:
     training: bool
     limits: Limits = field(default_factory=Limits)
     strict: bool = False
+    note: str = ""

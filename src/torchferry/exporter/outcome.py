@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torchferry.capturer.advice import around
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
@@ -13,12 +14,15 @@ from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
 from torchferry.exporter.verify import Check
-from torchferry.report.model import Report, Section
+from torchferry.report.model import Facts, Report, Section
 from torchferry.report.quantity import shortened
 
 __all__ = ["report"]
 
 _SHOWN = 3  # limits on the verdict line
+_SYMBOLIC = (
+    "Keep sizes symbolic there: use x.shape[i] without int(), and no Python loop or list over it"
+)
 _NAMES = {"output": "the output", "structure": "the structure of the outputs"}
 
 
@@ -40,7 +44,7 @@ def report(found: Findings, title: str) -> Report:
         problems=tuple(problems),
         sections=(
             Section("Dynamic dimensions", (tables.dimension_table(dimensions),)),
-            Section("Outputs against PyTorch", (tables.output_table(found),)),
+            Section("Outputs against PyTorch", (tables.output_table(found), *_notes(found))),
             Section("Sizes tried", (tables.sizes_table(found),)),
             Section("Inputs", (tables.argument_table(found.seen.arguments),), brief=False),
             Section("Steps", (tables.step_table(found),)),
@@ -52,6 +56,10 @@ def report(found: Findings, title: str) -> Report:
         ),
         data=_data(found, dimensions),
     )
+
+
+def _notes(found: Findings) -> tuple[Facts, ...]:
+    return (Facts((("note", found.note),)),) if found.note else ()
 
 
 def _success(found: Findings) -> str:
@@ -94,10 +102,7 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
             "leaves it as it was. Return the new value"
         )
     for fixed in found.captured.fixed:
-        yield (
-            f"{fixed}. Keep sizes symbolic there: use x.shape[i] without int(), "
-            "and no Python loop or list over it"
-        )
+        yield f"{fixed}. {around(fixed.line, _SYMBOLIC)}"
     yield from (str(changed) for changed in found.captured.changed)
     yield from _branches(found)
     if found.strict:
@@ -221,5 +226,6 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
             "target": found.target,
             "exporter": found.exporter,
         },
+        "note": found.note,
         "tolerance": {"atol": found.tolerance.atol, "rtol": found.tolerance.rtol},
     }  # fmt: skip

@@ -39,7 +39,7 @@ def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section
         sections.append(Section("Rewritten", (Source("", captured.rewritten),), brief=brief))
     if captured.declined:
         lines = Table(("left as it is, and why",), tuple((one,) for one in captured.declined))
-        sections.append(Section("Not rewritten", (lines,), brief=brief))
+        sections.append(Section("Not rewritten", (lines,)))
     return tuple(sections)
 
 

@@ -25,6 +25,7 @@ from torchferry.observer.tree import leaves_of
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import flatten, path_text
 
@@ -269,7 +270,7 @@ def _attempt(run: Callable[[], Any]) -> tuple[Any, str | None]:
     program says by many exceptions what it assumes.
     """
     try:
-        with warnings.catch_warnings():
+        with disable_fast_paths(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return run(), None
     except Exception as error:  # noqa: BLE001  (the driver's wrapper, see above)

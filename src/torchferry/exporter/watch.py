@@ -23,6 +23,7 @@ from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
 from torchferry.report.model import Source as Text
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
+from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["load_model", "run_sets", "run_source", "watch"]
 
@@ -119,7 +120,7 @@ def run_sets(source: Source) -> None:
     Raises:
         UsageError: a run raises: says on which set.
     """
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), disable_fast_paths(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(len(source.input_sets)):
             _run(source, number)

@@ -16,6 +16,7 @@ from torchferry.judge.choices import ChoosesOtherwise
 from torchferry.judge.rounding import doubled, to_double
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path, flatten, map_leaves
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
@@ -98,6 +99,7 @@ class Answers:
         """The outputs, and whether random numbers were drawn."""
         with (
             random_kept(), buffers_kept(model), torch.no_grad(), warnings.catch_warnings(),
+            disable_fast_paths(),
             # Under a mode Dynamo would trace what PyTorch compiles on its own, as torch.cond.
             (torch.compiler.set_stance("force_eager") if mode else nullcontext()),
             (mode or nullcontext()),

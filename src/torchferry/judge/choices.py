@@ -16,7 +16,7 @@ from torchferry.judge.arithmetic import Listener
 from torchferry.judge.tolerance import Tolerance
 from torchferry.judge.value import difference_of
 from torchferry.values.difference import Discrepancy
-from torchferry.values.line import line_here
+from torchferry.values.source_line import line_here
 
 __all__ = ["PLACES", "UNSET", "ChoosesOtherwise", "Places", "arguments", "as_good"]
 

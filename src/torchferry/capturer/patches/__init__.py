@@ -11,6 +11,7 @@ from torchferry.capturer.patches import (
     recurrent,
     rope,
     selective_scan,
+    sizes,
     sliding_window,
     vision,
 )
@@ -26,6 +27,7 @@ PATCHES = (
     *sliding_window.PATCHES,
     *padding.PATCHES,
     *convolution.PATCHES,
+    *sizes.PATCHES,
     *vision.PATCHES,
     *fake_quantize.PATCHES,
 )

@@ -1,4 +1,4 @@
-"""Attention that is asked whether to be causal by a symbol."""
+"""Attention that is asked whether to be causal by a symbol, or by the values of a mask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules import transformer
 
 from torchferry.capturer.patch import Patch
 
@@ -49,7 +50,40 @@ def _refuses_symbols() -> bool:
     return False
 
 
+def _has_mask(mask: Any, is_causal: bool | None = None, *_size: Any, **_named: Any) -> bool:
+    return mask is not None and is_causal is None
+
+
+def _unasked(_original: Callable[..., Any]) -> Callable[..., Any]:
+    def detect_is_causal_mask(*_args: Any, **_kwargs: Any) -> bool:
+        """No hint: attention then adds the mask that it has, which is the same."""
+        return False
+
+    return detect_is_causal_mask
+
+
+def _reads_the_mask() -> bool:
+    """Whether layers look for zeros and minus infinities in their mask."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+    with FakeTensorMode():
+        try:
+            transformer._detect_is_causal_mask(torch.zeros(2, 2), None, 2)
+        except DataDependentOutputException:
+            return True
+    return False
+
+
 PATCHES = (
+    Patch(
+        subject="torch.nn.modules.transformer._detect_is_causal_mask",
+        why="torch.nn.TransformerEncoder and TransformerDecoder look at the values of a mask, "
+        "only to choose between equal ways",
+        link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/transformer.py",
+        replace=_unasked,
+        acts=_has_mask,
+        probe=_reads_the_mask,
+    ),
     Patch(
         subject="torch.nn.functional.scaled_dot_product_attention",
         why="argument 'is_causal' must be bool, not SymBool, when a comparison of sizes is given",
@@ -59,4 +93,4 @@ PATCHES = (
         probe=_refuses_symbols,
     ),
 )
-"""The one."""
+"""All of them."""

@@ -74,11 +74,13 @@ def _report(
     checks: tuple[Agreement, ...],
     out: Path | None,
 ) -> Report:
-    problems = [f"{one}; change that line so that it does not need the number"
+    from torchferry.capturer.advice import around
+    from torchferry.exporter.strategy import capture_sections
+
+    problems = [f"{one}. {around(one.line, 'Change that line so that it needs no number')}"
                 for one in made.fixed]  # fmt: skip
     problems += [one.verdict.about(f"{_sizes(one)}: the output") for one in checks if not one.ok]
     problems += [str(one) for one in made.changed]
-    from torchferry.exporter.strategy import capture_sections
     from torchferry.judge import worst_verdict
 
     names = seen.dynamic_names

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from torchferry.capturer import capture
+from torchferry.capturer.patches.sizes import PATCHES
+from torchferry.observer import Observation
+
+TENSORS = {
+    "as_tensor": lambda x, h, w: torch.as_tensor([(h, w)], dtype=torch.long),
+    "as_tensor of a shape": lambda x, h, w: torch.as_tensor(x.shape[-2:]),
+    "as_tensor of one": lambda x, h, w: torch.as_tensor(h),
+    "asarray": lambda x, h, w: torch.asarray([h, w], dtype=torch.float32),
+    "new_tensor": lambda x, h, w: x.new_tensor([h, w * 2]),
+    "new": lambda x, h, w: x.new([h, w]),
+    "_shape_as_tensor": lambda x, h, w: torch._shape_as_tensor(x)[1:],
+    "tensor": lambda x, h, w: torch.tensor([[h // 2, w], [3, h]]),
+    "numbers alone": lambda x, h, w: torch.as_tensor([1.5, 2]) * x.new_tensor(3.0) + h,
+}
+
+
+class Divides(torch.nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        made = self.make(x, *x.shape[-2:])
+        return x / made.sum(), made
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_tensor_of_sizes_has_those_of_the_call(captured, name):
+    sets = [(torch.rand(b, h, w),) for b, h, w in ((2, 5, 6), (3, 7, 9), (1, 11, 4))]
+    found = captured(Divides(TENSORS[name]), sets)
+    with torch.no_grad():
+        want = Divides(TENSORS[name])(torch.ones(2, 2, 3))
+    got = found.program.module()(x=torch.ones(2, 2, 3))
+    torch.testing.assert_close(got, want)
+
+
+class Reads(torch.nn.Module):
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    def forward(self, x):
+        return x * len(self.text(x))  # text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda x: str(x.shape[0]),
+        lambda x: f"{x.shape[0]}",
+        lambda x: repr(x.shape),
+        lambda x: "{}".format(x.shape[0]),  # noqa: UP032  (a spelling)
+    ],
+)
+def test_a_size_as_text_is_fixed_and_its_line_is_named(text):
+    model = Reads(text)
+    found = capture(model, Observation.from_inputs(model, [(torch.ones(n),) for n in (3, 400)]))
+    assert [(one.name, one.size) for one in found.fixed] == [("batch_size", 3)]
+    assert found.fixed[0].line.startswith(f"{__file__}:")
+    with pytest.raises(AssertionError, match="Guard failed"):
+        found.program.module()(x=torch.ones(12))
+
+
+def test_a_text_for_people_fixes_nothing(captured):
+    class Shows(torch.nn.Module):
+        def forward(self, x):
+            print("shape", x.shape, f"{x.shape[0]}")  # noqa: T201  (a spelling)
+            return x + x.shape[0]
+
+    captured(Shows(), [(torch.ones(n),) for n in (3, 5, 1)])
+    assert all(one.subject.startswith("torch.") for one in PATCHES)
