@@ -22,6 +22,7 @@ __all__ = [
     "Stage",
     "Verdict",
     "Vertex",
+    "WeightDifference",
     "difference_of",
     "side_of",
 ]
@@ -175,6 +176,46 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class WeightDifference:
+    """A weight that the ONNX file has otherwise than the model.
+
+    Attributes:
+        name: of the parameter, buffer or constant of the model.
+        initializer: what the ONNX file calls the weight.
+        index: of the largest difference, in the model's tensor.
+        expected: the model's number there.
+        got: the file's.
+        abs: the largest difference; infinite if only one side is NaN there.
+        wrong: how many elements differ by more than rounding.
+        size: of how many.
+        node: name of the ONNX node that reads the weight.
+    """
+
+    name: str
+    initializer: str
+    index: tuple[int, ...]
+    expected: float
+    got: float
+    abs: float
+    wrong: int
+    size: int
+    node: str
+
+    def __str__(self) -> str:
+        """One sentence."""
+        digits = 3
+        while digits < 9 and f"{self.expected:.{digits}g}" == f"{self.got:.{digits}g}":
+            digits += 1
+        at = f" at {list(self.index)}" if self.index else ""
+        stored = "" if self.initializer == self.name else f" (initializer {self.initializer})"
+        return (
+            f"weight {self.name}{stored} differs{at}: {self.expected:.{digits}g} in the model, "
+            f"{self.got:.{digits}g} in the ONNX file (max abs {self.abs:.3g}, in {self.wrong} of "
+            f"{self.size} elements)"
+        )
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two models side by side.
 
@@ -196,6 +237,7 @@ class Comparison:
         captured: whether the captured program computes what the module does in eager mode.
         graph: the nodes of the ONNX graph in order, for a picture of it.
         place: which set of inputs this is about, from 1: of several, the worst.
+        weights: those that differ, which is the first divergence, whatever values do.
     """
 
     rows: tuple[Row, ...]
@@ -213,14 +255,22 @@ class Comparison:
     graph: tuple[Vertex, ...] = ()
     open: tuple[str, ...] = ()
     place: int = 1
+    weights: tuple[WeightDifference, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether all outputs were compared, nothing differs, and the capture is right."""
-        return self.captured and not self.differing and not self.open and self.first is None
+        agree = not self.differing and not self.weights and self.first is None
+        return self.captured and agree and not self.open
 
     def __str__(self) -> str:
         """The verdict and the first divergence, in a few lines."""
+        shown = [str(weight) for weight in self.weights[:3]]
+        if len(self.weights) > 3:
+            shown.append(f"and {len(self.weights) - 3} more weights differ")
+        return "\n".join([*shown, self._values_text()])
+
+    def _values_text(self) -> str:
         if self.first is None:
             parts = [f"{sum(row.verdict == 'ok' for row in self.rows)} values agree"]
             for verdict, told in (

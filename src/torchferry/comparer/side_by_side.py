@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from torchferry.comparer.chance import chance_of_model
@@ -20,6 +21,7 @@ from torchferry.comparer.setting import Setting, set_up
 from torchferry.comparer.stages import bisect_stages
 from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Feed, Walk
+from torchferry.comparer.weights import Weights
 from torchferry.errors import RunError, UsageError
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy
@@ -81,9 +83,15 @@ def compare(
         settings, left_out = set_up(model, onnx, inputs, against=against, runner=runner)
         if keep is not None:
             keep_values(settings[0].onnx, settings[0].feeds, runner, Path(keep))
-        found = [_looked_at(one, feed, atol, rtol, progress) for one in settings]
+        weights = Weights(settings[0], atol, rtol)  # the same for each set of inputs
+        looks = [weights.look_at, *[None] * len(settings)]
+        found = [
+            _looked_at(one, feed, atol, rtol, progress, look)
+            for one, look in zip(settings, looks, strict=False)
+        ]
         progress("explain")
-        return _explained(*_worst(found, left_out), cut, bisect)
+        explained = _explained(*_worst(found, left_out), cut, bisect)
+        return replace(explained, weights=weights.confirmed(found[0][0].rows))
 
 
 def _worst(
@@ -124,12 +132,13 @@ def _looked_at(
     atol: float | None,
     rtol: float | None,
     progress: Callable[[str], object],
+    look: Callable[[Sequence[ir.Node]], None] | None,
 ) -> tuple[Comparison, Walk]:
     """The rows, the outputs, and what eager mode has to do with it."""
     progress("run side by side" + (f", set {setting.place}" if setting.place > 1 else ""))
     tolerance = _tolerance(setting, None, atol, rtol)
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
-    walk.run()
+    walk.run(look)
     found = walk.comparison()
     outputs, verdicts, failure = _outputs(setting, walk)
     explained, captured = explain_eager(setting, walk.judge.allows)
