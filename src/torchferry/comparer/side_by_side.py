@@ -126,7 +126,7 @@ def _weight(found: Comparison) -> tuple[bool, bool, float]:
     return not found.ok, bool(found.first or found.differing), worst
 
 
-def _looked_at(
+def _looked_at(  # noqa: PLR0917  (all of it is what was given)
     setting: Setting,
     feed: Feed,
     atol: float | None,

@@ -106,16 +106,22 @@ def recurrent_forms(
         rows = [
             torch.cat([tensor.chunk(len(gates))[gate] for gate in gates]) for tensor in tensors
         ]
-        return torch.cat(rows).reshape(stored)
+        return torch.cat(rows)
+
+    def turn(*tensors: torch.Tensor) -> torch.Tensor:
+        return gather(*tensors).reshape(stored[0], -1, stored[1]).mT
 
     for kinds in (("weight_ih",), ("weight_hh",), ("bias_ih", "bias_hh")):
         layer = 0
         while (first := f"{start}{kinds[0]}_l{layer}") in shapes:
             names = tuple(f"{start}{kind}_l{layer}{way}" for way in ways for kind in kinds)
             sizes = [shapes[name].numel() for name in names if name in shapes]
-            inner = kinds[0].startswith("bias") or shapes[first][-1] == stored[-1]
-            if inner and len(sizes) == len(names) and sum(sizes) == torch.Size(stored).numel():
-                yield Form(names, gather)
+            if len(sizes) == len(names) and sum(sizes) == torch.Size(stored).numel():
+                inner = shapes[first][-1]
+                if len(stored) == 2 or stored[-1] == inner:
+                    yield Form(names, lambda *tensors: gather(*tensors).reshape(stored))
+                elif stored[1] == inner:  # as onnxruntime quantizes it
+                    yield Form(names, turn)
             layer += 1
 
 
