@@ -393,7 +393,6 @@ def test_more_damaged_files(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["graph.load", "dump .onnx", "dump folder", "inspect a model"])
 def test_names_that_are_not_text(name: str, tmp_path: Path) -> None:
-    """A folder whose name is no UTF-8 is one like any other."""
     write, read = LOADERS[name]
     folder = Path(os.fsdecode(bytes(tmp_path) + b"/\xff\xfe folder"))
     folder.mkdir()

@@ -35,6 +35,7 @@ from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.progress import Progress, show_steps
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
 
@@ -100,6 +101,7 @@ def capture(
     custom_patches: Sequence[Patch | type[Any]] = (),
     rewrite: bool = False,
     decompose: bool = False,
+    progress: Progress = None,
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
@@ -117,19 +119,20 @@ def capture(
         custom_patches: further ones, as `torch_export_patches` takes them.
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
         CaptureError: every strategy failed, and ``attempts`` says why; or a dimension that the
-            user named (``seen.named``) is a constant. The message has the user's line where one
-            is known.
+            user named (``seen.named``) is a constant. The message has the user's line if known.
         UsageError: ``seen`` has no call, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
-    with _LOCK, rewritten(model) if rewrite else nullcontext(Rewriting()) as rewriting:
+    rewrites = rewritten(model) if rewrite else nullcontext(Rewriting())
+    with show_steps(progress) as begin, _LOCK, rewrites as rewriting:
         driver = _Driver(model, seen, patch, custom_patches, rewriting if rewrite else None)
-        captured = driver.run()
+        captured = driver.run(begin)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
@@ -177,10 +180,15 @@ class _Driver:
         self.registered: tuple[str, ...] = ()
         self.patched = False  # patches are hit, so later strategies have them too
 
-    def run(self) -> Captured:
-        """Return what the first strategy that works gives, or raise `CaptureError`."""
+    def run(self, begin: Callable[[str], object]) -> Captured:
+        """Return what the first strategy that works gives, or raise `CaptureError`.
+
+        Args:
+            begin: called with the name of each strategy.
+        """
         unpatched: Captured | None = None
         for strategy in self._order():
+            begin(f"capture: {strategy.text}")
             outcome = self._attempt(strategy)
             found = self._captured(outcome)
             if strategy.patched:

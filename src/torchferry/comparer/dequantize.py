@@ -121,7 +121,7 @@ def _slack(codes: torch.Tensor, scale: torch.Tensor, ends: tuple[int, int]) -> t
 def _blocks(node: ir.Node) -> Stored | None:
     """Weights of ``MatMulNBits``: 4 or 8 bits, in blocks along the inputs of each output.
 
-    https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
+    https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
     """
     bits, size = node.attributes.get("bits"), node.attributes["block_size"].as_int()
     width = 4 if bits is None else bits.as_int()

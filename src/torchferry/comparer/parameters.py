@@ -122,8 +122,8 @@ class Parameters:
     def _layer(self, node: ir.Node) -> str:
         """The module with parameters that a node stands in; fusions of nodes add a step."""
         layer = self._scope_move(layer_of(node))
-        outer = module_of(layer)
-        return outer if layer not in self._modules and outer in self._modules else layer
+        holds = any(f"{module}.".startswith(f"{layer}.") for module in self._modules)
+        return layer if holds else module_of(layer)
 
     def normalization(self, scales: torch.Tensor, near: float = 0.02) -> torch.Tensor | None:
         """Find the batch normalization that scales most channels so.

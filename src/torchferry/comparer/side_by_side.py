@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Feed, Walk
 from torchferry.comparer.weights import Weights
 from torchferry.errors import RunError, UsageError
+from torchferry.progress import Progress, show_steps
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy
 from torchferry.values.randomness import random_kept
@@ -50,15 +53,15 @@ def compare(
     keep: Path | str | None = None,
     cut: Path | str | None = None,
     bisect: bool = False,
-    progress: Callable[[str], object] = str,
+    progress: Progress = None,
 ) -> Comparison:
     """Run an ONNX model beside what it was made from, and compare every value that both have.
 
     Args:
         model: the reference: a module, a program, what `capture` gave, an ONNX model, or a dump.
         onnx: a path, an ``ir.Model``, or what `export` and `to_onnx` gave.
-        inputs: ``(args, kwargs)``, a tuple, a dictionary, or a list of such: each is compared, and
-            the worst is told. ``None``: a program's example inputs; for an ONNX reference, any.
+        inputs: ``(args, kwargs)``, a tuple, a dictionary, or a list: each is compared, the worst
+            is told. ``None``: a program's example inputs; for an ONNX reference, any.
         feed: with ``torch`` each node also gets the reference's values: its own error is seen.
         against: a module as captured, or in ``eager`` mode; of ONNX, the level or provider.
         atol: see `Tolerance`, as for ``rtol``; by each value's dtype when ``None``.
@@ -68,7 +71,7 @@ def compare(
         keep: a dump to write the ONNX model's values to, for another version of onnxruntime.
         cut: ``NAME.onnx`` for the first divergence; its inputs go to ``NAME.inputs.safetensors``.
         bisect: tell which step of the way brought a difference in.
-        progress: called with a few words as each step begins.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
         UsageError: the models or inputs do not fit, or nothing could be aligned.
@@ -76,22 +79,34 @@ def compare(
         RunError: onnxruntime cannot run the reference model.
     """
     check_places(keep, cut)
-    module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()
-    with random_kept(), buffers_kept(module):
-        progress("prepare")
+    with show_steps(progress) as begin, random_kept(), buffers_kept(_module(model)):
+        begin("prepare")
         runner = Runner(level, providers)
         settings, left_out = set_up(model, onnx, inputs, against=against, runner=runner)
         if keep is not None:
             keep_values(settings[0].onnx, settings[0].feeds, runner, Path(keep))
-        weights = Weights(settings[0], atol, rtol)  # the same for each set of inputs
-        looks = [weights.look_at, *[None] * len(settings)]
-        found = [
-            _looked_at(one, feed, atol, rtol, progress, look)
-            for one, look in zip(settings, looks, strict=False)
-        ]
-        progress("explain")
-        explained = _explained(*_worst(found, left_out), cut, bisect)
-        return replace(explained, weights=weights.confirmed(found[0][0].rows))
+        look = partial(_looked_at, feed=feed, atol=atol, rtol=rtol, begin=begin)
+        found, walk = _worst_of(settings, left_out, Weights(settings[0], atol, rtol), look)
+        begin("explain")
+        return _explained(found, walk, cut, bisect)
+
+
+def _module(model: Any) -> torch.nn.Module:
+    """The model, or a module without buffers in its place."""
+    return model if isinstance(model, torch.nn.Module) else torch.nn.Module()
+
+
+_Look = Callable[[Setting, Callable[[Sequence[ir.Node]], None] | None], tuple[Comparison, Walk]]
+
+
+def _worst_of(
+    settings: Sequence[Setting], left_out: Sequence[str], weights: Weights, look: _Look
+) -> tuple[Comparison, Walk]:
+    """Compare every set of inputs, and the weights with the first; give the worst."""
+    looks = chain([weights.look_at], repeat(None))
+    found = [look(setting, next(looks)) for setting in settings]
+    worst, walk = _worst(found, left_out)
+    return replace(worst, weights=weights.confirmed(found[0][0].rows)), walk
 
 
 def _worst(
@@ -126,16 +141,17 @@ def _weight(found: Comparison) -> tuple[bool, bool, float]:
     return not found.ok, bool(found.first or found.differing), worst
 
 
-def _looked_at(  # noqa: PLR0917  (all of it is what was given)
+def _looked_at(
     setting: Setting,
+    look: Callable[[Sequence[ir.Node]], None] | None,
+    *,
     feed: Feed,
     atol: float | None,
     rtol: float | None,
-    progress: Callable[[str], object],
-    look: Callable[[Sequence[ir.Node]], None] | None,
+    begin: Callable[[str], object],
 ) -> tuple[Comparison, Walk]:
     """The rows, the outputs, and what eager mode has to do with it."""
-    progress("run side by side" + (f", set {setting.place}" if setting.place > 1 else ""))
+    begin("run side by side" + (f", set {setting.place}" if setting.place > 1 else ""))
     tolerance = _tolerance(setting, None, atol, rtol)
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
     walk.run(look)

@@ -212,7 +212,7 @@ def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
 def _reader(node: ir.Node) -> ir.Node:
     """The first node from here on that computes with an initializer."""
     while node.op_type in _HANDED_ON and len(node.outputs[0].uses()) == 1:
-        node = node.outputs[0].uses()[0].node
+        node = next(iter(node.outputs[0].uses())).node
     return node
 
 

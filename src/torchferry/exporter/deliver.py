@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,7 @@ from torchferry.exporter.watch import run_sets, run_source
 from torchferry.graph.reference import Region, check_linkable
 from torchferry.observer import Observation, observe
 from torchferry.optimizer import Target
+from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.zoo.mapped import checkpoint_files
@@ -38,7 +38,7 @@ def deliver(
     check: bool = True,
     rewrite: bool = False,
     replace: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = None,
 ) -> Report:
     """Export a model into a folder, which appears whole or not at all; a failed one beside it.
 
@@ -54,7 +54,7 @@ def deliver(
         check: see `export`.
         rewrite: see `export`.
         replace: replace an earlier export in ``out``.
-        progress: called with the name of each step as it begins.
+        progress: what to do with the name of each step as it begins.
 
     Raises:
         FerryError: what is given cannot be used, or see `export`.

@@ -31,6 +31,7 @@ from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
 from torchferry.observer import Observation
 from torchferry.optimizer import TARGETS, Target, optimize, widen
+from torchferry.progress import Progress
 from torchferry.report.model import Report
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.values.flatten import Path as ValuePath
@@ -66,6 +67,7 @@ def export(
     regions: Sequence[Region] = (),
     check: bool = True,
     rewrite: bool = False,
+    progress: Progress = None,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -74,16 +76,15 @@ def export(
         seen: what `observe` recorded, or two or more sets of inputs ``(args, kwargs)``.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
-        exporter: ``to_onnx`` converts our capture; ``onnx_dynamo`` is ``torch.onnx.export`` as it
-            stands, to compare with.
+        exporter: ``to_onnx``, ours, or ``onnx_dynamo``: ``torch.onnx.export`` as it stands.
         tolerance: what passes; chosen for the model's dtype when ``None``.
         title: what the report calls the model.
         steps: where the steps are recorded, for a walk that began earlier.
-        file: where onnxruntime is to read the model from, ``.onnx``; a temporary file when
-            ``None``.
+        file: ``.onnx``, where onnxruntime reads the model; a temporary file when ``None``.
         regions: files with weights of the model, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
         rewrite: see `capture`; the report shows the diff.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -95,7 +96,7 @@ def export(
         RunError: onnxruntime cannot load the model.
     """
     check_options(target, exporter, opset, rewrite=rewrite)
-    recorded = steps or Steps()
+    recorded = steps or Steps(progress)
     plan = _Plan(target, opset, exporter, tolerance, recorded, tuple(regions), check, rewrite)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder:
         path = file or Path(folder) / "model.onnx"

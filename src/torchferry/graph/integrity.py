@@ -72,7 +72,7 @@ def check_attributes(path: Path, model: ir.Model) -> None:
                 continue
             wanted = _attribute_types(node.domain, node.op_type, versions.get(node.domain, 1))
             for name, attribute in node.attributes.items():
-                kind = attribute.type.value
+                kind = int(attribute.type)
                 if kind != wanted.get(name, kind) or attribute.type is ir.AttributeType.UNDEFINED:
                     raise UsageError(
                         f"{path} is damaged: attribute {name} of node {node.name} is "
@@ -87,10 +87,10 @@ def _attribute_types(domain: str, op_type: str, version: int) -> dict[str, int]:
     if domain not in ("", "ai.onnx") or not onnx.defs.has(op_type, ""):
         return {}
     try:
-        schema = onnx.defs.get_schema(op_type, version, "")
+        schema: Any = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:  # of a version that had none
         return {}
-    return {name: kind.type.value for name, kind in schema.attributes.items()}
+    return {name: int(kind.type.value) for name, kind in schema.attributes.items()}
 
 
 def check_inline(path: Path, name: str | None, tensor: ir.TensorProtocol) -> None:
