@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,36 +27,27 @@ def check_text(message: Any, path: str) -> None:
     Raises:
         UsageError: there is one.
     """
-    for name, is_text, many in _text_fields(message.DESCRIPTOR):
-        value = getattr(message, name)
-        if not is_text and not many:
-            if message.HasField(name):
-                check_text(value, path)
-            continue
-        for item in value if many else (value,):
-            if not is_text:
+    for field, value in _fields(message):
+        if field.type == field.TYPE_MESSAGE:
+            for item in value if isinstance(value, Sequence) else (value,):
                 check_text(item, path)
-            elif not isinstance(item, str):
-                raise UsageError(
-                    f"{path} is damaged: its {message.DESCRIPTOR.name} has a {name} that is not "
-                    f"text, {item[:40]!r}; copy or export the file again"
-                )
+        elif field.type == field.TYPE_STRING:
+            for item in (value,) if isinstance(value, str | bytes) else value:
+                if not isinstance(item, str):
+                    raise UsageError(
+                        f"{path} is damaged: its {message.DESCRIPTOR.name} has a {field.name} "
+                        f"that is not text, {item[:40]!r}; copy or export the file again"
+                    )
 
 
-@cache
-def _text_fields(kind: Any) -> list[tuple[str, bool, bool]]:
-    """The fields of a kind of message that hold text or messages; whether text, whether many."""
-    return [
-        (field.name, field.type == field.TYPE_STRING, _is_repeated(field))
-        for field in kind.fields
-        if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE)
-    ]
-
-
-def _is_repeated(field: Any) -> bool:
-    # Newer releases of protobuf have the property, and warn of the label.
-    known = getattr(field, "is_repeated", None)
-    return field.label == field.LABEL_REPEATED if known is None else bool(known)
+def _fields(message: Any) -> Iterable[tuple[Any, Any]]:
+    """The fields that are set and their values; of a tensor only its texts: numbers are large."""
+    if not isinstance(message, onnx.TensorProto):
+        fields: list[tuple[Any, Any]] = message.ListFields()
+        return fields
+    known = message.DESCRIPTOR.fields_by_name
+    names = ("name", "doc_string", "external_data", "metadata_props")
+    return [(known[name], getattr(message, name)) for name in names]
 
 
 def check_attributes(path: Path, model: ir.Model) -> None:

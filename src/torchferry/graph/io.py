@@ -131,7 +131,7 @@ def _read_attributes(path: Path, model: ir.Model, files: dict[Path, int]) -> Non
                 check_external(path, name, tensor, files)
                 loaded = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
                 node.attributes[attribute.name] = ir.AttrTensor(attribute.name, loaded)
-            elif isinstance(tensor, ir.TensorProtocol):
+            elif isinstance(tensor, ir.serde.TensorProtoTensor):
                 check_inline(path, name, tensor)
 
 
