@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -215,7 +215,7 @@ class WeightDifference:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two models side by side.
 
@@ -262,6 +262,15 @@ class Comparison:
         """Whether all outputs were compared, nothing differs, and the capture is right."""
         agree = not self.differing and not self.weights and self.first is None
         return self.captured and agree and not self.open
+
+    def __repr__(self) -> str:
+        """How much was compared, and what differs first; the rows are many."""
+        first = "" if self.first is None else f", first={self.first.name!r}"
+        wrong = f", weights={len(self.weights)}" if self.weights else ""
+        return f"Comparison(ok={self.ok}, rows={len(self.rows)}{wrong}{first})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self) if cycle else str(self))  # what IPython shows
 
     def __str__(self) -> str:
         """The verdict and the first divergence, in a few lines."""
