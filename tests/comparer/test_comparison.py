@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from torchferry.comparer.comparison import Comparison, Row, Side, side_of
+from torchferry.comparer.comparison import (
+    Comparison,
+    Row,
+    Side,
+    WeightDifference,
+    side_of,
+)
 from torchferry.values.difference import Discrepancy
 
 
@@ -59,3 +65,43 @@ def test_what_makes_a_comparison_fail(changes):
 def test_outputs_alone_may_differ():
     found = Comparison((row(),), {}, ("y",), 1, 0)
     assert str(found) == "0 values agree, 0 have no counterpart; but outputs differ: y"
+
+
+def weight(**changes):
+    values = {
+        "name": "head.weight", "initializer": "head.weight", "index": (3, 17), "expected": 0.12,
+        "got": 0.135, "abs": 0.015, "wrong": 1, "size": 64, "node": "n",
+    }  # fmt: skip
+    return WeightDifference(**(values | changes))
+
+
+def test_weights_come_before_values():
+    found = Comparison((row(),), {}, (), 1, 0, first=row(), weights=(weight(),) * 5)
+    lines = str(found).splitlines()
+    assert lines[0] == (
+        "weight head.weight differs at [3, 17]: 0.12 in the model, 0.135 in the ONNX file (max "
+        "abs 0.015, in 1 of 64 elements)"
+    )
+    assert lines[3:5] == ["and 2 more weights differ", "first divergence: Add n → v in body"]
+    alone = Comparison((row(verdict="equal"),), {}, (), 1, 0, weights=(weight(),))
+    assert not alone.ok
+    assert str(alone).endswith("1 values agree, 0 have no counterpart")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"index": ()}, "head.weight differs: 0.12"),
+        ({"initializer": "val_3"}, "weight head.weight (initializer val_3) differs at"),
+        ({"expected": 0.5, "got": 0.5000002}, "0.5 in the model, 0.5000002 in the ONNX file"),
+        ({"expected": 1.0, "got": math.nan, "abs": math.inf}, "nan in the ONNX file (max abs inf"),
+    ],
+)
+def test_a_weight_in_a_sentence(changes, says):
+    assert says in str(weight(**changes))
+
+
+def test_the_repr_is_short():
+    found = Comparison((row(),) * 500, {}, (), 1, 0, first=row(), weights=(weight(),))
+    assert repr(found) == "Comparison(ok=False, rows=500, weights=1, first='v')"
+    assert repr(Comparison((), {}, (), 1, 0)) == "Comparison(ok=True, rows=0)"

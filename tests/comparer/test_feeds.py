@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import json
+
 import onnx_ir as ir
 import pytest
 import torch
 
-from torchferry.comparer.feeds import draw_feeds, model_feeds, program_feeds
+import torchferry
+from torchferry.comparer import compare
+from torchferry.comparer.feeds import draw_feeds, model_feeds, program_feeds, unmet_by_model
 from torchferry.converter import convert
 from torchferry.errors import UsageError
+from torchferry.values.signature import SIGNATURE_KEY
 
 
 class Two(torch.nn.Module):
@@ -134,3 +139,60 @@ def test_a_file_of_another_precision_says_how_to_cast():
 class Plus(torch.nn.Module):
     def forward(self, x, y):
         return x + y
+
+
+class Parity(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1) if x.shape[-1] % 2 == 0 else x.mean(-1)
+
+
+@pytest.fixture(scope="module")
+def limited():
+    """A model that is right for even sizes only, and says so."""
+    sets = [((torch.randn(b, t),), {}) for b, t in ((2, 16), (3, 24))]
+    return torchferry.export(Parity(), sets, check=False, progress=False)
+
+
+ODD = (torch.ones(1, 9),)
+REFERENCES = {
+    "a module": lambda made: (Parity(), made.model, "program", False),
+    "a module in eager mode": lambda made: (Parity(), made.model, "eager", False),
+    "what export gave": lambda made: (Parity(), made, "program", False),
+    "its program": lambda made: (made.program, made.model, "program", True),
+    "its file": lambda made: (made.model, made.model, "program", True),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_sizes_outside_the_conditions_are_compared_and_named(name, limited):
+    """The comparer finds out why a model is wrong; it does not refuse to look."""
+    reference, onnx, against, agrees = REFERENCES[name](limited)
+    found = compare(reference, onnx, ODD, against=against)
+    assert found.ok is agrees, str(found)
+    assert any("% 2 == 0, which these inputs are not" in note for note in found.notes)
+    even = compare(reference, onnx, (torch.ones(1, 8),), against=against)
+    assert even.ok, str(even)
+    assert not any("% 2" in note for note in even.notes)
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        (["n0 > 4", ["n"]], "n > 4"),
+        (["n0 * 2 == n1", ["n", "2*n"]], ""),
+        (["__import__('os')", ["n"]], "__import__('os') of n"),
+        (["n0 ==", ["n"]], "n0 == of n"),
+        (["n0 == 3", ["elsewhere"]], ""),
+    ],
+)
+def test_conditions_of_a_file(condition, says):
+    signature = {
+        "parameters": ["x"], "inputs": [["x", ["x"]]], "constants": {}, "outputs": None,
+        "leaves": [["y"]], "numbers": [], "required": [], "conditions": [condition],
+    }  # fmt: skip
+    model = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[n, 3] x) => (float[n, 3] y) '
+        "{ y = Neg(x) }"
+    )
+    model.metadata_props[SIGNATURE_KEY] = json.dumps(signature)
+    assert unmet_by_model(model, {"x": torch.ones(2, 3)}) == ([says] if says else [])

@@ -275,3 +275,57 @@ def test_what_came_in_the_meantime_is_not_replaced(tmp_path: Path) -> None:
         finish_after_another(out)
     assert (out / "model.onnx").read_text() == "another run's"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from torchferry.exporter.folder import publish
+with publish(Path(sys.argv[1]), replace=True) as staging:
+    (staging.folder / "model.onnx").write_text("half")
+    if sys.argv[2] == "running":
+        print("ready", flush=True)
+        sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def hidden(out: Path) -> list[str]:
+    return [path.name for path in out.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_the_next_export_removes_the_folders_of_those_that_were_killed(earlier: Path) -> None:
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, "-c", KILLED, str(earlier), "killed"], check=False)
+        assert ran.returncode == -signal.SIGKILL
+        assert len(hidden(earlier)) == 1  # the second removed that of the first
+    other = earlier.parent / f".{earlier.name}.b.0123456789abcdef.part"  # of an export into out.b
+    other.mkdir()
+    write(earlier)
+    assert hidden(earlier) == [other.name]
+    assert content(earlier) == {"model.onnx": "new"}
+
+
+def test_the_folder_of_a_running_export_stays(earlier: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(earlier), "running"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        write(earlier)
+        assert len(hidden(earlier)) == 1
+        running.kill()
+    write(earlier)
+    assert hidden(earlier) == []
+
+
+def test_an_earlier_export_that_was_moved_away_comes_back(earlier: Path) -> None:
+    """Killed between the two renames: nothing stands in its place."""
+    earlier.rename(earlier.parent / ".out.0123456789abcdef.earlier")
+    with pytest.raises(ZeroDivisionError):
+        write(earlier, fail=ZeroDivisionError())
+    assert content(earlier.parent) == {"out/model.onnx": "earlier"}
+    copy = earlier.parent / ".out.fedcba9876543210.earlier"
+    copy.mkdir()  # of one that was killed after both: there is a newer one
+    write(earlier)
+    assert content(earlier.parent) == {"out/model.onnx": "new"}
+    assert not copy.exists()

@@ -14,6 +14,7 @@ from torchferry.converter import convert
 from torchferry.errors import UsageError
 from torchferry.exporter.program import OnnxProgram, load
 from torchferry.observer import Observation
+from torchferry.report import Report
 from torchferry.values import max_diff
 from torchferry.zoo import catalogue
 
@@ -144,3 +145,13 @@ def test_a_model_with_a_cache_takes_and_gives_caches(tmp_path: Path) -> None:
         assert type(got) is type(expected)
         assert type(got.past_key_values) is type(expected.past_key_values)
         assert max_diff(expected, got).abs < 1e-4
+
+
+def test_the_repr_is_short(walked: Any, tmp_path: Path) -> None:
+    program = again(walked)
+    assert repr(program) == f"OnnxProgram({len(program.model.graph)} nodes)"
+    program.save(tmp_path / "m.onnx")
+    assert repr(program).endswith(f"nodes, path={str(tmp_path / 'm.onnx')!r})")
+    program.report = Report("t", False, "v" * 5000)
+    assert "ok=False" in repr(program)
+    assert len(repr(program)) < 300

@@ -26,7 +26,7 @@ LAYERS = (
     {"observer", "zoo"},
     {"dumper", "judge"},
     {"values", "dims", "graph"},
-    {"errors", "config"},
+    {"errors", "config", "progress"},
 )
 LEVEL = {room: -number for number, rooms in enumerate(LAYERS) for room in rooms}
 PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
@@ -36,8 +36,8 @@ TORCH_ROOMS = (
     "comparer", "exporter", "judge",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
-TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config")
-WITHOUT_ONNX = {"values", "judge", "dims", "report", "cli", "errors", "config"}
+TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config", "progress")
+WITHOUT_ONNX = {"values", "judge", "dims", "report", "cli", "errors", "config", "progress"}
 ONNX_ROOMS = tuple(room for room in LEVEL if room not in WITHOUT_ONNX)
 
 # library: (places that may import it anywhere, places that may import it inside functions)

@@ -38,6 +38,7 @@ from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.guards import guard_lines, guards_of_special_sizes
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.progress import Progress, show_steps
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
@@ -107,6 +108,7 @@ def capture(
     rewrite: bool = False,
     decompose: bool = False,
     settle: bool = True,
+    progress: Progress = None,
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
@@ -125,19 +127,19 @@ def capture(
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
         settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
         CaptureError: every strategy failed, and ``attempts`` says why; or a dimension that the
-            user named (``seen.named``) is a constant. The message has the user's line where one
-            is known.
+            user named (``seen.named``) is a constant. The message has the user's line if known.
         UsageError: ``seen`` has no call, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
     drive = partial(_Driver, model, seen, patch, custom_patches)
-    with _LOCK, disable_fast_paths():
-        captured, rewriting = run_rewritten(model, lambda given: drive(given).run(), rewrite)
+    with show_steps(progress) as begin, _LOCK, disable_fast_paths():
+        captured, rewriting = run_rewritten(model, lambda given: drive(given).run(begin), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(
         captured,
@@ -185,10 +187,15 @@ class _Driver:
         self.registered: tuple[str, ...] = ()
         self.patched = False  # patches are hit, so later strategies have them too
 
-    def run(self) -> Captured:
-        """Return what the first strategy that works gives, or raise `CaptureError`."""
+    def run(self, begin: Callable[[str], object]) -> Captured:
+        """Return what the first strategy that works gives, or raise `CaptureError`.
+
+        Args:
+            begin: called with the name of each strategy.
+        """
         unpatched: Captured | None = None
         for strategy in self._order():
+            begin(f"capture: {strategy.text}")
             outcome = self._attempt(strategy)
             found = self._captured(outcome)
             if strategy.patched:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,6 +21,7 @@ __all__ = [
     "Side",
     "Stage",
     "Vertex",
+    "WeightDifference",
     "side_of",
 ]
 
@@ -169,6 +171,46 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class WeightDifference:
+    """A weight that the ONNX file has otherwise than the model.
+
+    Attributes:
+        name: of the parameter, buffer or constant of the model.
+        initializer: what the ONNX file calls the weight.
+        index: of the largest difference, in the model's tensor.
+        expected: the model's number there.
+        got: the file's.
+        abs: the largest difference; infinite if only one side is NaN there.
+        wrong: how many elements differ by more than rounding.
+        size: of how many.
+        node: name of the ONNX node that reads the weight.
+    """
+
+    name: str
+    initializer: str
+    index: tuple[int, ...]
+    expected: float
+    got: float
+    abs: float
+    wrong: int
+    size: int
+    node: str
+
+    def __str__(self) -> str:
+        """One sentence."""
+        digits = 3
+        while digits < 9 and f"{self.expected:.{digits}g}" == f"{self.got:.{digits}g}":
+            digits += 1
+        at = f" at {list(self.index)}" if self.index else ""
+        stored = "" if self.initializer == self.name else f" (initializer {self.initializer})"
+        return (
+            f"weight {self.name}{stored} differs{at}: {self.expected:.{digits}g} in the model, "
+            f"{self.got:.{digits}g} in the ONNX file (max abs {self.abs:.3g}, in {self.wrong} of "
+            f"{self.size} elements)"
+        )
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two models side by side.
 
@@ -191,6 +233,7 @@ class Comparison:
         graph: the nodes of the ONNX graph in order, for a picture of it.
         place: which set of inputs this is about, from 1: of several, the worst.
         verdict: on the ONNX model as a whole, in the words that all commands use.
+        weights: those that differ, which is the first divergence, whatever values do.
     """
 
     rows: tuple[Row, ...]
@@ -209,14 +252,31 @@ class Comparison:
     open: tuple[str, ...] = ()
     place: int = 1
     verdict: Verdict = field(default_factory=lambda: Verdict("equal"))
+    weights: tuple[WeightDifference, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether all outputs were compared, nothing differs, and the capture is right."""
-        return self.captured and not self.differing and not self.open and self.first is None
+        agree = not self.differing and not self.weights and self.first is None
+        return self.captured and agree and not self.open
+
+    def __repr__(self) -> str:
+        """How much was compared, and what differs first; the rows are many."""
+        first = "" if self.first is None else f", first={self.first.name!r}"
+        wrong = f", weights={len(self.weights)}" if self.weights else ""
+        return f"Comparison(ok={self.ok}, rows={len(self.rows)}{wrong}{first})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self) if cycle else str(self))  # what IPython shows
 
     def __str__(self) -> str:
         """The verdict and the first divergence, in a few lines."""
+        shown = [str(weight) for weight in self.weights[:3]]
+        if len(self.weights) > 3:
+            shown.append(f"and {len(self.weights) - 3} more weights differ")
+        return "\n".join([*shown, self._values_text()])
+
+    def _values_text(self) -> str:
         if self.first is None:
             parts = [f"{sum(row.verdict == 'equal' for row in self.rows)} values agree"]
             for verdict, told in (

@@ -16,7 +16,7 @@ from torchferry.dims import Condition, evaluate, names_in, parse_size
 from torchferry.errors import UsageError
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import leaves_of, program_inputs
-from torchferry.runner.dimensions import check_sizes, named_axes
+from torchferry.runner.dimensions import check_sizes, feed_sizes, named_axes
 from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.values.flatten import Path
 from torchferry.values.signature import SIGNATURE_KEY, Signature
@@ -44,7 +44,7 @@ def program_feeds(
     """
     signature = read_signature(program)
     # A program takes complex numbers as they are.
-    feeder = Feeder(replace(_without_idle(signature), complex=()), _infos(program, signature))
+    feeder = Feeder(replace(signature, conditions=(), complex=()), _infos(program, signature))
     feeds = feeder(args, kwargs)
     return [feeds[slot.name] for slot in signature.inputs]
 
@@ -56,19 +56,12 @@ def _infos(program: ExportedProgram, signature: Signature) -> dict[str, InputInf
     }
 
 
-def _without_idle(signature: Signature) -> Signature:
-    """A signature without the conditions on sizes that are nearly always without consequence.
-
-    They are no warning here, where the values themselves are compared, but a note.
-    """
-    kept = tuple(one for one in signature.conditions if Condition(*one).matters)
-    return replace(signature, conditions=kept, unproven="")
-
-
 def unmet_by_program(
     program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[str]:
-    """Conditions of this kind that sizes of arguments do not meet.
+    """Conditions on sizes that arguments do not meet.
+
+    They refuse nothing here: the values themselves are compared, also where they went wrong.
 
     Raises:
         UsageError: the arguments do not fit.
@@ -95,13 +88,22 @@ def unmet_by_model(model: ir.Model, feeds: Mapping[str, torch.Tensor]) -> list[s
 def _unmet(
     signature: Signature, infos: Mapping[str, InputInfo], feeds: Mapping[str, torch.Tensor]
 ) -> list[str]:
-    idle = [c for c in (Condition(*one) for one in signature.conditions) if not c.matters]
-    if not idle:
+    if not signature.conditions:
         return []
-    shapes = {name: tuple(tensor.shape) for name, tensor in feeds.items()}
-    axes = named_axes({name: shape for name, (_, shape) in infos.items()}, tuple(feeds))
-    known = check_sizes(shapes, axes)
-    return [str(c) for c in idle if c.names <= known.keys() and not c.holds(known)]
+    shapes = {name: shape for name, (_, shape) in infos.items()}
+    axes = named_axes(shapes, tuple(feeds), signature.integers)
+    known = check_sizes(feed_sizes(feeds, signature.integers), axes)
+    return [text for one in signature.conditions if (text := _broken(one, known))]
+
+
+def _broken(stored: tuple[str, tuple[str, ...], str], known: Mapping[str, int]) -> str:
+    """A condition in words, if sizes do not meet it, or nobody can say; else ``""``."""
+    try:
+        condition = Condition(*stored)
+        broken = not condition.unknown(known) and not condition.holds(known)
+        return str(condition) if broken else ""
+    except ValueError:
+        return f"{stored[0]} of {', '.join(stored[1])}"
 
 
 def _taken(example: Any) -> InputInfo:
@@ -171,7 +173,9 @@ def _found(
         return {name: kwargs[name] for name in names}
     if SIGNATURE_KEY in model.metadata_props:
         signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
-        return Feeder(_without_idle(signature), dict(map(_info, inputs)))(args, dict(kwargs))
+        # See `unmet_by_model`.
+        signature = replace(signature, conditions=(), unproven="")
+        return Feeder(signature, dict(map(_info, inputs)))(args, dict(kwargs))
     leaves = {
         _with_name(path, positional): leaf
         for path, leaf in leaves_of(args, dict(kwargs)).items()

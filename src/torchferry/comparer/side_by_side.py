@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from torchferry.comparer.chance import chance_of_model
@@ -20,10 +23,12 @@ from torchferry.comparer.setting import Setting, set_up
 from torchferry.comparer.stages import bisect_stages
 from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Feed, Walk
+from torchferry.comparer.weights import Weights
 from torchferry.comparer.whole import judge_outputs, whole_verdict
 from torchferry.errors import RunError, UsageError
 from torchferry.judge import Kind, Tolerance, worst_verdict
 from torchferry.judge.value import difference_of
+from torchferry.progress import Progress, show_steps
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.difference import Discrepancy
 from torchferry.values.randomness import random_kept
@@ -50,7 +55,7 @@ def compare(
     keep: Path | str | None = None,
     cut: Path | str | None = None,
     bisect: bool = False,
-    progress: Callable[[str], object] = str,
+    progress: Progress = None,
 ) -> Comparison:
     """Run an ONNX model beside what it was made from, and compare every value that both have.
 
@@ -68,7 +73,7 @@ def compare(
         keep: a dump to write the ONNX model's values to, for another version of onnxruntime.
         cut: ``NAME.onnx`` for the first divergence; its inputs go to ``NAME.inputs.safetensors``.
         bisect: tell which step of the way brought a difference in.
-        progress: called with a few words as each step begins.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
         UsageError: the models or inputs do not fit, or nothing could be aligned.
@@ -76,16 +81,34 @@ def compare(
         RunError: onnxruntime cannot run the reference model.
     """
     check_places(keep, cut)
-    module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()
-    with random_kept(), buffers_kept(module):
-        progress("prepare")
+    with show_steps(progress) as begin, random_kept(), buffers_kept(_module(model)):
+        begin("prepare")
         runner = Runner(level, providers)
         settings, left_out = set_up(model, onnx, inputs, against=against, runner=runner)
         if keep is not None:
             keep_values(settings[0].onnx, settings[0].feeds, runner, Path(keep))
-        found = [_looked_at(one, feed, atol, rtol, progress) for one in settings]
-        progress("explain")
-        return _explained(*_worst(found, left_out), cut, bisect)
+        look = partial(_looked_at, feed=feed, atol=atol, rtol=rtol, begin=begin)
+        found, walk = _worst_of(settings, left_out, Weights(settings[0], atol, rtol), look)
+        begin("explain")
+        return _explained(found, walk, cut, bisect)
+
+
+def _module(model: Any) -> torch.nn.Module:
+    """The model, or a module without buffers in its place."""
+    return model if isinstance(model, torch.nn.Module) else torch.nn.Module()
+
+
+_Look = Callable[[Setting, Callable[[Sequence[ir.Node]], None] | None], tuple[Comparison, Walk]]
+
+
+def _worst_of(
+    settings: Sequence[Setting], left_out: Sequence[str], weights: Weights, look: _Look
+) -> tuple[Comparison, Walk]:
+    """Compare every set of inputs, and the weights with the first; give the worst."""
+    looks = chain([weights.look_at], repeat(None))
+    found = [look(setting, next(looks)) for setting in settings]
+    worst, walk = _worst(found, left_out)
+    return replace(worst, weights=weights.confirmed(found[0][0].rows)), walk
 
 
 def _worst(
@@ -123,16 +146,18 @@ def _weight(found: Comparison) -> tuple[bool, bool, float]:
 
 def _looked_at(
     setting: Setting,
+    look: Callable[[Sequence[ir.Node]], None] | None,
+    *,
     feed: Feed,
     atol: float | None,
     rtol: float | None,
-    progress: Callable[[str], object],
+    begin: Callable[[str], object],
 ) -> tuple[Comparison, Walk]:
     """The rows, the outputs, and what eager mode has to do with it."""
-    progress("run side by side" + (f", set {setting.place}" if setting.place > 1 else ""))
+    begin("run side by side" + (f", set {setting.place}" if setting.place > 1 else ""))
     tolerance = _tolerance(setting, None, atol, rtol)
     walk = Walk(setting, feed, _allowing(setting, atol, rtol))
-    walk.run()
+    walk.run(look)
     found = walk.comparison()
     outputs, said, failure = _outputs(setting, walk)
     limits = tolerance if (atol, rtol) != (None, None) else None

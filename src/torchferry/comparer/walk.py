@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import onnx_ir as ir
@@ -80,8 +80,12 @@ class Walk:
         self._local = Windows(setting.onnx, feeds, setting.runner) if feed == "torch" else None
         self._outputs = {str(value.name) for value in setting.onnx.graph.outputs}
 
-    def run(self) -> None:
+    def run(self, look: Callable[[Sequence[ir.Node]], None] | None = None) -> None:
         """Run both sides to the end.
+
+        Args:
+            look: called with the nodes of each window before they run, while their weights are
+                read: a large file is read once.
 
         Raises:
             RunError: the reference is an ONNX model that cannot be run.
@@ -104,6 +108,8 @@ class Walk:
                     for key in needs.get(name, ()):
                         _advance(stream, held, key)
                         size += held[key].nbytes if key in held else 0
+            if look is not None:
+                look(nodes)
             self._window(nodes, held)
             for name in (name for node in nodes for name in _names(node)):
                 for key in needs.get(name, ()):

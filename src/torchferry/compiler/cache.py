@@ -63,7 +63,7 @@ class Entry:
 def find(key: str) -> Entry | None:
     """An entry; ``None`` when there is none, or it is damaged, which is the same."""
     path = _path(key)
-    if path is None:
+    if path is None or not path.is_file():
         return None
     try:
         head, _, content = path.read_bytes().partition(b"\n")

@@ -16,6 +16,7 @@ from torchferry.judge import Limits, Reference, Verdict, worst_verdict
 from torchferry.observer.observation import Call
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
+from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path, flatten
 from torchferry.values.randomness import random_kept
 

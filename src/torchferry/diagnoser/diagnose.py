@@ -34,6 +34,7 @@ from torchferry.diagnoser.strategy import CustomOpStrategy
 from torchferry.diagnoser.text import report_rows
 from torchferry.diagnoser.tree import Methods, Piece
 from torchferry.errors import FerryError, UsageError
+from torchferry.progress import Progress, show_steps
 
 __all__ = ["Culprit", "Diagnosis", "diagnose"]
 
@@ -153,7 +154,7 @@ def diagnose(
     limits: Limits | None = None,
     reproduce: Path | str | None = None,
     export_rest: Path | str | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = None,
 ) -> Diagnosis:
     """Find the smallest pieces of a model that cannot be exported.
 
@@ -174,7 +175,7 @@ def diagnose(
         limits: try each piece in its own process: a crash or a hang is a verdict then.
         reproduce: a folder for scripts that show each culprit by itself.
         export_rest: an ONNX file with the culprits as operators; `Diagnosis.open_rest` runs it.
-        progress: called with the name of each step as it begins.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
         UsageError: the inputs do not fit, or an option is none.
@@ -183,8 +184,8 @@ def diagnose(
     options.check()
     _check_places(reproduce, export_rest)
     search = Search(options, _REPLACING, shape_functions, below=False, limits=limits)
-    say = progress or (lambda _name: None)
-    with state_kept(model) if isinstance(model, torch.nn.Module) else nullcontext():
+    kept = state_kept(model) if isinstance(model, torch.nn.Module) else nullcontext()
+    with show_steps(progress) as say, kept:
         say("run the model")
         tree = trace_execution_piece_by_piece(model, inputs, 0, traced_method, traced_functions)
         return _told(tree, search, reproduce, export_rest, say)
@@ -212,7 +213,7 @@ def _told(
     search: Search,
     reproduce: Path | str | None,
     export_rest: Path | str | None,
-    say: Callable[[str], None],
+    say: Callable[[str], object],
 ) -> Diagnosis:
     """What a search finds, with the files that are asked for."""
     say("export piece by piece")

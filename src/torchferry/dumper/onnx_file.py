@@ -27,6 +27,7 @@ from torchferry.dumper.part import PartFile, checksum, read_bytes, remove
 from torchferry.dumper.record import Entry, unique_name
 from torchferry.dumper.region import Region
 from torchferry.errors import UsageError
+from torchferry.graph.integrity import check_text
 
 __all__ = ["OnnxSink", "open_onnx"]
 
@@ -209,10 +210,15 @@ def open_onnx(model: onnx.ModelProto, path: Path | None) -> Source:
     Args:
         model: as `torchferry.graph.outline.read_proto` gives it.
         path: where it came from: large tensors stand in a file beside it.
+
+    Raises:
+        UsageError: it has a name that is not text.
     """
+    name = str(path) if path else "this model"
+    if path is None:
+        check_text(model, name)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    name = str(path) if path else "this model"
     return Source(name, metadata, partial(_fetch, path, name, tensors))
 
 

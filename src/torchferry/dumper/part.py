@@ -156,6 +156,8 @@ def read_bytes(path: Path, offset: int, count: int) -> torch.Tensor:
     Raises:
         UsageError: the file cannot be read, or has not so many: nothing is allocated then.
     """
+    if path.exists() and not path.is_file():  # a pipe would wait for ever
+        raise UsageError(f"cannot read {path}: it is not a file")
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)

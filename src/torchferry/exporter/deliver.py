@@ -18,6 +18,7 @@ from torchferry.graph.reference import check_linkable
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
 from torchferry.optimizer import Target
+from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.zoo.mapped import checkpoint_files
@@ -43,7 +44,7 @@ def deliver(
     rewrite: bool = False,
     strict: bool = False,
     replace: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = None,
 ) -> Report:
     """Export a model into a folder, which appears whole or not at all; a failed one beside it.
 
@@ -62,7 +63,7 @@ def deliver(
         rewrite: see `export`.
         strict: see `export`.
         replace: replace an earlier export in ``out``.
-        progress: called with the name of each step as it begins.
+        progress: what to do with the name of each step as it begins.
 
     Raises:
         FerryError: what is given cannot be used, or see `export`.

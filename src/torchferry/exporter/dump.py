@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +17,7 @@ from torchferry.observer.steal import Watched
 from torchferry.observer.storage import Storage, open_storage
 from torchferry.observer.tap import tapped
 from torchferry.observer.trace import Trace
+from torchferry.progress import Progress
 from torchferry.report.model import Block, Cell, Report, Section, Table
 
 __all__ = ["STORAGE_LIMIT", "dump"]
@@ -38,7 +39,7 @@ def dump(
     modules: str = "*",
     drop: Collection[str] = (),
     storage_limit: int = STORAGE_LIMIT,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = None,
 ) -> Report:
     """Dump the inputs and outputs of the modules of a model.
 
@@ -51,7 +52,7 @@ def dump(
             model itself is empty.
         drop: names of keyword arguments to leave out.
         storage_limit: bytes to store at most; what does not fit is left out, and listed.
-        progress: called with the name of each step as it begins.
+        progress: what to do with the name of each step as it begins.
 
     Returns:
         The report; ok when everything was stored.

@@ -36,6 +36,7 @@ from torchferry.observer import Observation
 from torchferry.observer.given import Stated, to_observation
 from torchferry.observer.guards import store_signature
 from torchferry.optimizer import TARGETS, Target, optimize, widen
+from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.runner.dimensions import conditions_in
 from torchferry.values.fast_path import disable_fast_paths
@@ -67,6 +68,7 @@ def export(
     strict: bool = False,
     sizes: Stated = None,
     budget: float | None = None,
+    progress: Progress = None,
 ) -> OnnxProgram:
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -87,6 +89,7 @@ def export(
         strict: whether it is a fault if the result is right only where a condition holds.
         sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"``; no others are tried.
         budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Returns:
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
@@ -96,7 +99,7 @@ def export(
         CaptureError: torch.export failed.
         ConversionError: a part has no ONNX form. RunError: onnxruntime cannot load the model.
     """
-    more = (steps or Steps(), tuple(regions), check, rewrite, strict, budget)
+    more = (steps or Steps(progress), tuple(regions), check, rewrite, strict, budget)
     plan = _Plan(target, opset, exporter, tolerance, *more)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"

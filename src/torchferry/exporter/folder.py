@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -53,6 +56,9 @@ def _exported(path: Path) -> bool:
     return path.suffix == ".safetensors" and not path.is_symlink() and path.stat().st_nlink > 1
 
 
+_PART, _EARLIER = "part", "earlier"  # endings of hidden folders: being written, being replaced
+
+
 @dataclass
 class Staging:
     """A folder that is being written.
@@ -81,15 +87,19 @@ def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
     Raises:
         UsageError: as `check_target`, or writing failed: no space, no permission.
     """
-    check_target(out, replace=replace)
     target = out.resolve()
+    _tidy(target)
+    check_target(out, replace=replace)
     made: list[Path] = []
     staging: Path | None = None
+    lock = -1
     try:
         for parent in _missing_parents(target):
             parent.mkdir()
             made.append(parent)
         staging = _new_folder(target.parent, target.name)
+        lock = os.open(staging, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, also one that is killed
         staged = Staging(staging, target)
         yield staged
         # What came there in the meantime belongs to somebody else.
@@ -105,6 +115,8 @@ def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
         for parent in reversed(made):
             with suppress(OSError):  # somebody else put something there
                 parent.rmdir()
@@ -115,7 +127,7 @@ def _swap(staging: Path, target: Path) -> None:
     if not target.exists():
         staging.rename(target)
         return
-    earlier = _hidden_name(target.parent, target.name)
+    earlier = _hidden_name(target.parent, target.name, _EARLIER)
     try:
         target.rename(earlier)
         staging.rename(target)
@@ -137,8 +149,44 @@ def _new_folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def _hidden_name(parent: Path, name: str) -> Path:
-    return parent / f".{name}.{secrets.token_hex(8)}.part"
+def _hidden_name(parent: Path, name: str, ending: str = _PART) -> Path:
+    return parent / f".{name}.{secrets.token_hex(8)}.{ending}"
+
+
+def _tidy(target: Path) -> None:
+    """Remove the hidden folders of exports into the same folder that were killed.
+
+    An export that was killed while it replaced an earlier one may have moved that away: the
+    earlier one gets its name back. While another export runs, whose folder is locked, all stay.
+    """
+    if not target.parent.is_dir():
+        return
+    kinds: dict[str, list[Path]] = {_PART: [], _EARLIER: []}
+    left = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.({_PART}|{_EARLIER})")
+    with suppress(OSError):  # of another user: not ours to remove
+        for folder in sorted(target.parent.iterdir()):
+            match = left.fullmatch(folder.name)
+            if match is not None and folder.is_dir() and not folder.is_symlink():
+                kinds[match[1]].append(folder)
+        if any(map(_is_locked, kinds[_PART])):
+            return
+        for folder in kinds[_EARLIER]:
+            if not target.exists():
+                folder.rename(target)
+        for folder in [*kinds[_PART], *kinds[_EARLIER]]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether a process writes to a folder; as far as is known, where there are no locks."""
+    stream = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(stream)
+    return False
 
 
 def _not_written(out: Path, error: OSError) -> UsageError:

@@ -16,12 +16,13 @@ from torch.export import ExportedProgram
 from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.report.model import Report
+from torchferry.report.quantity import counted
 from torchferry.runner import Session
 
 __all__ = ["OnnxProgram", "load"]
 
 
-@dataclass
+@dataclass(repr=False)
 class OnnxProgram:
     """An exported model.
 
@@ -39,6 +40,13 @@ class OnnxProgram:
     program: ExportedProgram | None = None
     report: Report | None = None
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        """How large the model is, what the export found, and where it is saved."""
+        nodes = counted(len(self.model.graph), "node")
+        checked = "" if self.report is None else f", ok={self.report.ok}"
+        saved = "" if self.path is None else f", path={str(self.path)!r}"
+        return f"OnnxProgram({nodes}{checked}{saved})"
 
     def save(self, path: Path | str) -> Path:
         """Write the model, with its weights beside it in ``NAME.onnx_data``.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchferry.progress import Progress, show_steps
 from torchferry.report.quantity import bytes_text, counted
 
 __all__ = ["Step", "Steps", "bytes_text", "counted"]
@@ -43,21 +44,20 @@ class Steps:
     """The steps done so far.
 
     Attributes:
-        progress: called with the name of each step as it begins.
+        progress: what to do with the name of each step as it begins; see `show_steps`.
         done: finished steps, in order.
     """
 
-    progress: Callable[[str], None] | None = None
+    progress: Progress = None
     done: list[Step] = field(default_factory=list)
 
     @contextmanager
     def step(self, name: str) -> Iterator[Callable[[str], None]]:
         """Measure a step; the yielded function says what it made."""
-        if self.progress is not None:
-            self.progress(name)
         made = [""]
         began, cpu = time.perf_counter(), time.process_time()
-        with _peak_memory() as peak:
+        with show_steps(self.progress) as begin, _peak_memory() as peak:
+            begin(name)
             yield lambda text: made.__setitem__(0, text)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
         self.done.append(Step(name, seconds, cpu, peak(), made[0]))

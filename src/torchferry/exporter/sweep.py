@@ -13,6 +13,7 @@ from torchferry.errors import UsageError
 from torchferry.exporter.host import close_hosts, run_job
 from torchferry.exporter.job import OUTCOMES, Job, Outcome, Row
 from torchferry.exporter.steps import bytes_text
+from torchferry.progress import Progress, show_steps
 from torchferry.report.model import Cell, Report, Section, Table, Tone
 
 __all__ = ["expand", "read_rows", "sweep", "sweep_report"]
@@ -48,6 +49,7 @@ def sweep(
     memory: int | None = None,
     scheduler: str | None = None,
     done: Callable[[Row], None] | None = None,
+    progress: Progress = None,
 ) -> list[Row]:
     """Do every job that ``file`` has no row of yet.
 
@@ -62,6 +64,7 @@ def sweep(
         memory: bytes for each job.
         scheduler: address of a Dask scheduler whose workers do the jobs.
         done: told of every row that is new.
+        progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Returns:
         The rows of the jobs, in their order.
@@ -73,11 +76,14 @@ def sweep(
     known = {row.job: row for row in read_rows(file) if not row.reason.startswith("UsageError:")}
     open_jobs = [job for job in dict.fromkeys(jobs) if job not in known]
     with (
+        show_steps(progress) as begin,
         _executor(workers, scheduler) as (executor, lost),
         file.open("a", encoding="utf-8") as stream,
     ):
+        begin(f"{len(open_jobs)} exports")
         futures = {executor.submit(run_job, job, timeout, memory): job for job in open_jobs}
-        for row in _finished(futures, lost):
+        for number, row in enumerate(_finished(futures, lost), 1):
+            begin(f"{number} of {len(open_jobs)}, {row.outcome}: {row.job.model}")
             known[row.job] = row
             stream.write(json.dumps(row.to_dict()) + "\n")
             stream.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from torchferry.exporter.tables import argument_table
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
 from torchferry.observer.model_inputs import ModelInputs
+from torchferry.progress import Progress
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
 from torchferry.report.model import Source as Text
 from torchferry.values.clone import clone
@@ -36,7 +36,7 @@ def watch(
     inputs: str | None = None,
     sizes: Stated = None,
     dtype: str | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = None,
 ) -> Report:
     """Observe a model.
 
@@ -46,7 +46,7 @@ def watch(
             cannot tell which dimensions vary.
         sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
-        progress: called with the name of each step as it begins.
+        progress: what to do with the name of each step as it begins.
 
     Returns:
         The report; always ok.

@@ -161,8 +161,10 @@ def _check(value: ir.Value, key: str, found: Stored) -> None:
 
 
 def _read(path: Path) -> Iterator[tuple[str, Stored]]:
-    size = path.stat().st_size
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file: save the checkpoint again")
     try:
+        size = path.stat().st_size
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             fits = length <= min(_LONGEST, size - 8)

@@ -17,12 +17,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import (  # type: ignore[import-untyped]  # it ships no types
-    DecodeError,
     EncodeError,
 )
 from onnx_ir.serde import SerdeError
 
 from torchferry.errors import UsageError
+from torchferry.graph.integrity import check_attributes, check_external, check_inline
 from torchferry.graph.outline import read_proto
 from torchferry.graph.reference import (
     References,
@@ -112,39 +112,51 @@ def load(path: Path) -> ir.Model:
     """Read a model; weights over 1 KiB stay in their files, mapped when they are asked for.
 
     Raises:
-        UsageError: there is no such file, it is no ONNX model, or a file of weights is missing or
-            too short; or a node reads what nothing makes.
+        UsageError: there is no such file, it is not an ONNX model, or a file of weights is
+            missing, too short, or outside the model's folder; or a node reads what nothing makes.
     """
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+    proto = read_proto(path)
     try:
-        model = ir.load(path, format="protobuf")
-    except (AttributeError, DecodeError, LookupError, SerdeError, TypeError, ValueError) as error:
-        raise UsageError(f"{path} is no ONNX model, or it is cut short") from error
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    if not model.ir_version or not model.opset_imports:
-        raise UsageError(f"{path} is no ONNX model, or it is cut short")
+        model = ir.from_proto(proto)
+    except (AttributeError, LookupError, SerdeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is damaged: {_first_line(error)}; copy or export the file again"
+        ) from error
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    files: dict[Path, int] = {}
     for value, tensor in _initializers(model):
         if isinstance(tensor, ir.ExternalTensor):
-            _check_external(path, value.name, tensor)
+            check_external(path, value.name, tensor, files)
             small = tensor.nbytes <= _INLINE
             value.const_value = _inline(value, tensor) if small else linked_tensor(tensor)
-    _read_attributes(path, model)
+        else:
+            check_inline(path, value.name, tensor)
+    check_attributes(path, model)
+    _read_attributes(path, model, files)
     _check_made(path, model)
     return model
 
 
-def _read_attributes(path: Path, model: ir.Model) -> None:
+def _first_line(error: Exception) -> str:
+    """What is wrong, without what onnx_ir says of the whole around it."""
+    while isinstance(error, SerdeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:200]}"
+
+
+def _read_attributes(path: Path, model: ir.Model, files: dict[Path, int]) -> None:
     """Read the tensors in attributes: no more than a model in one file may hold."""
     bodies: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for node in (node for body in bodies for node in body.all_nodes()):
         for attribute in [*node.attributes.values()]:
-            tensor = attribute.value
+            tensor, name = attribute.value, f"attribute {attribute.name} of {node.name}"
             if isinstance(tensor, ir.ExternalTensor):
-                _check_external(path, f"attribute {attribute.name} of {node.name}", tensor)
+                tensor.base_dir = path.parent  # that of a function has none yet
+                check_external(path, name, tensor, files)
                 loaded = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
                 node.attributes[attribute.name] = ir.AttrTensor(attribute.name, loaded)
+            elif isinstance(tensor, ir.serde.TensorProtoTensor):
+                check_inline(path, name, tensor)
 
 
 def _check_made(path: Path, model: ir.Model) -> None:
@@ -159,18 +171,6 @@ def _check_made(path: Path, model: ir.Model) -> None:
                         f"{path}: node {node.name} reads {value.name}, which nothing makes. If it "
                         "is a sparse initializer, write it as a dense one"
                     )
-
-
-def _check_external(path: Path, name: str | None, tensor: ir.ExternalTensor) -> None:
-    data = Path(tensor.path)
-    if not data.is_file():
-        raise UsageError(f"{path} keeps its weights in {data.name}, which is not beside it")
-    end = (tensor.offset or 0) + (tensor.nbytes if tensor.length is None else tensor.length)
-    if end > data.stat().st_size or (tensor.length or tensor.nbytes) < tensor.nbytes:
-        raise UsageError(
-            f"{data} is cut short or of another model: it has {data.stat().st_size} bytes, and "
-            f"{name} ends at byte {(tensor.offset or 0) + tensor.nbytes}"
-        )
 
 
 def _initializers(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

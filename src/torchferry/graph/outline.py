@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it has no types
 
 from torchferry.errors import UsageError
+from torchferry.graph.integrity import check_text
 
 __all__ = ["CONDITIONS_KEY", "Outline", "PathLike", "outline", "read_proto"]
 
@@ -79,6 +80,7 @@ def read_proto(path: PathLike) -> onnx.ModelProto:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     if not model.ir_version or not model.opset_import:
         raise UsageError(f"{path} is no ONNX model, or it is cut short")
+    check_text(model, str(path))
     return model
 
 

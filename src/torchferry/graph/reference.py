@@ -26,6 +26,7 @@ __all__ = [
     "References",
     "Region",
     "check_linkable",
+    "is_linked",
     "is_unbound",
     "linked",
     "linked_tensor",
@@ -211,6 +212,12 @@ def _link(path: Path, target: Path) -> None:
         ) from error
 
 
+def is_linked(path: Path) -> bool:
+    """Whether a file is a ``.safetensors`` file with several names, as `linked` makes them."""
+    plain = path.suffix == ".safetensors" and not path.is_symlink() and path.is_file()
+    return plain and path.stat().st_nlink > 1
+
+
 def linked_tensor(tensor: ir.ExternalTensor) -> ir.ExternalTensor:
     """The same tensor, to be read although its ``.safetensors`` file has several names.
 
@@ -218,8 +225,7 @@ def linked_tensor(tensor: ir.ExternalTensor) -> ir.ExternalTensor:
     file of weights beside the model is what `linked` makes. Any other tensor comes back as it is.
     """
     path = Path(tensor.path)
-    plain = Path(tensor.location).name == str(tensor.location) and path.suffix == ".safetensors"
-    if not plain or path.is_symlink() or not path.is_file() or path.stat().st_nlink < 2:
+    if Path(tensor.location).name != str(tensor.location) or not is_linked(path):
         return tensor
     return ir.ExternalTensor(
         path.absolute(),

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchferry.report.compared_graph import compared_graph, severity
+from torchferry.report.compared_weights import (
+    weight_problems,
+    weight_rows,
+    weight_table,
+    weight_verdict,
+)
 from torchferry.report.depth import Mark, error_plot
 from torchferry.report.model import Cell, Facts, Report, Section, Table, Tone
 from torchferry.report.number import number_text
@@ -35,6 +42,8 @@ def comparison_report(title: str, found: Comparison) -> Report:
         found: what `torchferry.compare` gave.
     """
     sections = []
+    if found.weights:
+        sections.append(Section("Weights", (weight_table(found.weights),)))
     if found.first is not None:
         sections.append(Section("First divergence", (_first(found, found.first),)))
     if found.outputs:
@@ -64,6 +73,14 @@ def comparison_report(title: str, found: Comparison) -> Report:
 
 
 def _verdict(found: Comparison) -> str:
+    """The weights that differ come before any value: they are the first divergence."""
+    if not found.weights:
+        return _values_verdict(found)
+    values = _values_verdict(replace(found, weights=()))
+    return f"{weight_verdict(found.weights)}; of the values, {values}"
+
+
+def _values_verdict(found: Comparison) -> str:
     number = sum(row.verdict == "equal" for row in found.rows)
     agree = counted(number, "value")
     if found.unaligned:
@@ -95,7 +112,7 @@ def _verdict(found: Comparison) -> str:
 def _problems(found: Comparison) -> tuple[str, ...]:
     if found.ok:
         return ()
-    said = []
+    said = weight_problems(found.weights)
     row = found.first
     if row is not None:
         place = f" in {row.layer}" if row.layer else ""
@@ -293,6 +310,7 @@ def _data(found: Comparison) -> dict[str, Any]:
         "verdict": found.verdict.kind,
         "evidence": found.verdict.evidence,
         "first": None if found.first is None else found.first.name,
+        "weights": weight_rows(found.weights),
         "suspects": list(found.suspects),
         "differing": list(found.differing),
         "open": list(found.open),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from torchferry.report.explorer import (
@@ -22,7 +22,7 @@ from torchferry.report.file import write_whole
 from torchferry.report.model import Bars, Block, Report, Source, Table
 from torchferry.report.number import as_cell, numeric_columns
 
-__all__ = ["MAX_BYTES", "dump", "render"]
+__all__ = ["MAX_BYTES", "dump", "environment", "render", "shortened"]
 
 MAX_BYTES = 300_000  # a page travels by mail and opens at once
 _ROWS = (None, 1000, 300, 100, 30)  # rows shown of a block, tried until the page is small enough
@@ -39,10 +39,10 @@ def render(report: Report) -> str:
     from the end, and a note says how many. ``<body data-verdict="ok|failed">`` and the element
     ``#verdict`` tell a program how it went.
     """
-    page = ""
+    page, template = "", environment().get_template("page.html")
     for rows in _ROWS:
-        shown = report if rows is None else _shortened(report, rows)
-        page = _template().render(report=shown)
+        shown = report if rows is None else shortened(report, rows)
+        page = template.render(report=shown)
         if len(page.encode("utf-8", "backslashreplace")) <= MAX_BYTES:
             break
     return page
@@ -58,15 +58,16 @@ def dump(report: Report, file: Path) -> None:
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates of this room, and what they may call."""
+    made = Environment(
         loader=PackageLoader("torchferry.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(
+    made.globals.update(
         as_cell=as_cell,
         breakable=_breakable,
         bars_svg=lambda bars: Markup(bars_svg(bars)),  # noqa: S704 - it escapes its own text
@@ -78,7 +79,7 @@ def _template() -> Template:
         kind=lambda block: type(block).__name__,
         numeric_columns=numeric_columns,
     )
-    return environment.get_template("page.html")
+    return made
 
 
 def _prose(text: str) -> Markup:
@@ -97,7 +98,13 @@ def _explores(report: Report) -> bool:
     return any(isinstance(b, Explorer) for section in report.sections for b in section.blocks)
 
 
-def _shortened(report: Report, rows: int) -> Report:
+def shortened(report: Report, rows: int) -> Report:
+    """A report whose blocks have at most so many rows, bars or lines; notes say what is left out.
+
+    Args:
+        report: any.
+        rows: at most, of each block.
+    """
     sections = tuple(
         replace(section, blocks=tuple(_cut(block, rows) for block in section.blocks))
         for section in report.sections

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 __all__ = ["Bars", "Block", "Cell", "Facts", "Report", "Section", "Source", "Table", "Tone"]
 
+_LONG = 120  # characters of a verdict in repr()
+
 Tone = Literal["good", "bad", "warn", "muted"]
 
 
@@ -75,9 +77,9 @@ class Section:
     brief: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The result of a command.
+    """The result of a command; printed, or shown by a notebook, it is the text of the command.
 
     Attributes:
         title: what was done to what: ``export zoo:tiny-llm``.
@@ -96,3 +98,24 @@ class Report:
     problems: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """The title and the verdict, cut where they are long."""
+        verdict = self.verdict if len(self.verdict) <= _LONG else f"{self.verdict[:_LONG]}…"
+        return f"Report({self.title!r}, ok={self.ok}, verdict={verdict!r})"
+
+    # The renderers are imported where they are needed: they know this module, which is data.
+
+    def __str__(self) -> str:
+        """What the command line prints where it is no terminal."""
+        from torchferry.report.text import plain
+
+        return plain(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self) if cycle else str(self))
+
+    def _repr_html_(self) -> str:
+        from torchferry.report.fragment import render
+
+        return render(self)

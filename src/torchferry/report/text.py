@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Iterable
 from typing import Literal
 
@@ -17,7 +19,7 @@ from torchferry.report.figure import bar_lengths
 from torchferry.report.model import Bars, Block, Cell, Facts, Report, Source, Table
 from torchferry.report.number import as_cell, measure_text, numeric_columns
 
-__all__ = ["render"]
+__all__ = ["plain", "render"]
 
 _PLAIN_WIDTH = 100  # columns when the output is not a terminal: the same in every log
 _BAR_WIDTH = 30
@@ -43,6 +45,32 @@ def render(report: Report, console: Console) -> None:
     Characters the output's encoding does not have are replaced by ASCII ones.
     """
     _Printer(console).report(report)
+
+
+def plain(report: Report) -> str:
+    """The text for a log: what `render` prints where the output is no terminal.
+
+    Characters that stdout cannot encode are replaced, so that it can be printed.
+    """
+    stream = _Lines(getattr(sys.stdout, "encoding", None) or "utf-8")
+    console = Console(
+        file=stream, width=_PLAIN_WIDTH, force_terminal=False, color_system=None, highlight=False,
+        force_jupyter=False, legacy_windows=False,
+    )  # fmt: skip
+    render(report, console)
+    return stream.getvalue().rstrip("\n")
+
+
+class _Lines(io.StringIO):
+    """Text that is kept, for an output of some encoding."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # plain text has none
+        return self._encoding
 
 
 class _Printer:

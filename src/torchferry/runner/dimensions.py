@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchferry.dims import Condition, Dim, Size, evaluate, names_in, parse_size, solve
 from torchferry.errors import UsageError
 from torchferry.values.signature import Signature
 
-__all__ = ["NamedAxis", "check_conditions", "check_sizes", "conditions_in", "named_axes"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "NamedAxis", "check_conditions", "check_sizes", "conditions_in", "feed_sizes", "named_axes",
+]  # fmt: skip
 
 
 class NamedAxis(NamedTuple):
@@ -62,11 +67,19 @@ def named_axes(
     return sorted(found, key=lambda axis: axis.name is None)
 
 
+def feed_sizes(
+    feeds: Mapping[str, torch.Tensor], integers: Collection[str]
+) -> dict[str, Sequence[int]]:
+    """Shapes of the inputs of a call; of an integer, its value alone."""
+    sizes: dict[str, Sequence[int]] = {name: tensor.shape for name, tensor in feeds.items()}
+    return sizes | {name: [int(feeds[name])] for name in integers}
+
+
 def check_sizes(shapes: Mapping[str, Sequence[int]], axes: Sequence[NamedAxis]) -> dict[str, int]:
     """The size of each name, and of each expression that names do not determine.
 
     Args:
-        shapes: of the inputs given; of an integer, its value alone.
+        shapes: what `feed_sizes` gives.
         axes: `named_axes` of them.
 
     Raises:

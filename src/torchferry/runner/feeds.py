@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchferry.errors import Mismatch, UsageError
 from torchferry.observer.naming import in_cache, unaliased
 from torchferry.observer.tree import path_of
-from torchferry.runner.dimensions import check_conditions, check_sizes, named_axes
+from torchferry.runner.dimensions import check_conditions, check_sizes, feed_sizes, named_axes
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text, register_pytrees
 from torchferry.values.signature import Constant, Signature
@@ -100,8 +100,7 @@ class Feeder:
         return feeds
 
     def _check_sizes(self, feeds: Mapping[str, torch.Tensor]) -> None:
-        shapes: dict[str, Sequence[int]] = {name: one.shape for name, one in feeds.items()}
-        shapes |= {name: [int(feeds[name])] for name in self._signature.integers}
+        shapes = feed_sizes(feeds, self._signature.integers)
         sizes = check_sizes(shapes, self._axes(tuple(feeds)))
         if sizes != self._accepted:
             check_conditions(self._signature, sizes)

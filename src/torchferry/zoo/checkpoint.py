@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.values.kinds import attempt
 from torchferry.zoo.library import import_transformers
 from torchferry.zoo.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 
@@ -63,8 +64,8 @@ def map_checkpoint(folder: Path) -> MappedCheckpoint:
     """
     transformers, model_class = _model_class(folder)
     files = tuple(map_file(path) for path in checkpoint_files(folder))
-    with _refused(folder, model_class.__name__):
-        config = model_class.config_class.from_pretrained(str(folder), local_files_only=True)
+    read = partial(model_class.config_class.from_pretrained, local_files_only=True)
+    config = _read(folder, model_class.__name__, partial(read, str(folder)))
     model = _loaded(
         transformers, model_class, folder, None, config=config, state_dict=mapped_tensors(files)
     )
@@ -89,36 +90,36 @@ def _loaded(
     transformers: ModuleType, model_class: Any, folder: Path, source: str | None, **how: Any
 ) -> nn.Module:
     """What ``from_pretrained`` makes of a source, when nothing is missing."""
-    with _quiet(transformers), _refused(folder, model_class.__name__):
-        model, found = model_class.from_pretrained(
-            source,
-            local_files_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # listed in ``found``; refused below, by name
-            dtype="auto",
-            **how,
-        )
+    load = partial(
+        model_class.from_pretrained,
+        source,
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # listed in ``found``; refused below, by name
+        dtype="auto",
+        **how,
+    )
+    with _quiet(transformers):
+        model, found = _read(folder, model_class.__name__, load)
     _check_complete(found, folder, model_class.__name__)
     loaded: nn.Module = model.eval()
     return loaded
 
 
-@contextmanager
-def _refused(folder: Path, architecture: str) -> Iterator[None]:
-    """Tell what transformers raises of a bad folder."""
-    try:
-        yield
-    except (
-        ImportError,
-        LookupError,
-        OSError,
-        RuntimeError,
-        SafetensorError,
-        TypeError,
-        ValueError,
-    ) as error:
+def _read(folder: Path, architecture: str, load: Callable[[], Any]) -> Any:
+    """What a function of transformers makes of a folder; of a bad one it may raise anything.
+
+    Raises:
+        UsageError: it raised something.
+    """
+    result, error = attempt(load)
+    if error is not None:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise UsageError(f"{folder} cannot be loaded as {architecture}: {reason}") from error
+        raise UsageError(
+            f"{folder} cannot be loaded as {architecture}: {reason}\n"
+            "Compare config.json with that of the model, or save it again by save_pretrained"
+        ) from error
+    return result
 
 
 def _check_complete(found: Mapping[str, Any], folder: Path, architecture: str) -> None:

@@ -152,8 +152,14 @@ def test_what_differs_is_named_and_exits_1(folder: Path, tmp_path: Path) -> None
     cut = tmp_path / "first.onnx"
     done = run(f"{folder / 'net.py'}:made", folder / "wrong.onnx", "--cut", cut, *files)
     assert done.exit_code == 1
-    assert "FAILED: the first of 2 values to differ is output, made by node_Gemm_1" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert text.startswith("✗ FAILED: weight head.weight differs at [")
+    assert "; of the values, the first of 2 values to differ is output, made by node_Gemm_1" in (
+        text
+    )
     data = json.loads((tmp_path / "r.json").read_text("utf-8"))["data"]
+    assert [weight["name"] for weight in data["weights"]] == ["head.weight"]
+    assert data["weights"][0]["wrong"] == data["weights"][0]["size"]
     assert data["suspects"] == ["node_Gemm_1"]
     assert data["values"][1]["layer"] == "head"
     assert cut.is_file()

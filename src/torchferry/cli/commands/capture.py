@@ -46,13 +46,13 @@ def capture(
     """
     from torchferry import capturer
     from torchferry.capturer.agreement import compare_calls
-    from torchferry.cli.progress import progress
     from torchferry.exporter.steps import Steps
     from torchferry.exporter.watch import run_source
+    from torchferry.progress import show_steps
 
     if out is not None and (out.suffix != ".pt2" or not out.parent.is_dir()):
         raise UsageError(f"--out {out}: give a file that ends in .pt2, in a folder that exists")
-    with progress() as begin:
+    with show_steps() as begin:
         steps = Steps(begin)
         kind = dtype.value if dtype else None
         source, seen = run_source(model, inputs, kind, steps, sizes=sizes)

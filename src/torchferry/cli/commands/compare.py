@@ -102,10 +102,10 @@ def compare(
     else is run. Exit code 1 when anything differs.
     """
     from torchferry import comparer
-    from torchferry.cli.progress import progress
+    from torchferry.progress import show_steps
     from torchferry.report.comparison import comparison_report
 
-    with progress() as begin:
+    with show_steps() as begin:
         begin("load model")
         kind = dtype.value if dtype else None
         reference, sets, notes = _reference(model, inputs, sizes, kind)

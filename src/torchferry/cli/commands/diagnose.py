@@ -82,15 +82,15 @@ def diagnose(
     by one, each with the inputs it was given; those that fail are replaced by operators to see
     whether the rest works. Exit code 1 when something cannot be exported.
     """
-    from torchferry.cli.progress import progress
     from torchferry.diagnoser import Limits
     from torchferry.diagnoser import diagnose as find
     from torchferry.exporter.source import load_source
+    from torchferry.progress import show_steps
 
     limits = None
     if seconds is not None or megabytes is not None:
         limits = Limits(300.0 if seconds is None else seconds, megabytes)
-    with progress() as begin:
+    with show_steps() as begin:
         begin("load model")
         kind = dtype.value if dtype else None
         source = load_source(model, inputs=inputs, sizes=sizes, dtype=kind, least=1)

@@ -64,10 +64,10 @@ def dump(
     arguments of a call, under (path, number, "O") what it returned. Exit code 1 says that
     something was left out.
     """
-    from torchferry.cli.progress import progress
     from torchferry.exporter import dump as room
+    from torchferry.progress import show_steps
 
-    with progress() as begin:
+    with show_steps() as begin:
         return room.dump(
             model,
             out,

@@ -98,10 +98,10 @@ def export(
     included. OUT holds model.onnx, model.onnx_data and report.html, whole or not at all; when a
     check fails they go to OUT.failed instead, and the exit code is 1.
     """
-    from torchferry.cli.progress import progress
     from torchferry.exporter.deliver import deliver
+    from torchferry.progress import show_steps
 
-    with progress() as begin:
+    with show_steps() as begin:
         return deliver(
             model,
             out,

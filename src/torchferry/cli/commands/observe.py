@@ -20,9 +20,9 @@ def observe(
     are constants, and Python to paste: inputs of the same kind with dynamic shapes, for
     torch.export.export and for torch.onnx.export.
     """
-    from torchferry.cli.progress import progress
     from torchferry.exporter.watch import watch
+    from torchferry.progress import show_steps
 
-    with progress() as begin:
+    with show_steps() as begin:
         kind = dtype.value if dtype else None
         return watch(model, inputs=inputs, sizes=sizes, dtype=kind, progress=begin)

@@ -53,8 +53,7 @@ def sweep(
     A crash, a hang or too much memory is a row like any other. Rows are added to the file as they
     come, and what it has is not done again: an interrupted sweep goes on.
     """
-    from torchferry.cli.progress import progress
-    from torchferry.exporter.job import Job, Row
+    from torchferry.exporter.job import Job
     from torchferry.exporter.sweep import expand, sweep_report
     from torchferry.exporter.sweep import sweep as run
 
@@ -63,19 +62,12 @@ def sweep(
     chosen = exporters if exporter is _Exporter.both else [exporter.value]
     dtypes = [kind.value for kind in dtype] if dtype else [None]
     todo = [Job(n, e, d) for n in names for d in dtypes for e in chosen]
-    with progress() as begin:
-        begin(f"{len(todo)} exports")
-
-        def told(row: Row) -> None:
-            begin(f"{row.outcome}: {row.job.model} ({row.job.exporter})")
-
-        rows = run(
-            todo,
-            out,
-            workers=jobs,
-            timeout=timeout,
-            memory=int(memory * 2**30) if memory else None,
-            scheduler=scheduler,
-            done=told,
-        )
+    rows = run(
+        todo,
+        out,
+        workers=jobs,
+        timeout=timeout,
+        memory=int(memory * 2**30) if memory else None,
+        scheduler=scheduler,
+    )
     return sweep_report(rows, " ".join(models or []))
