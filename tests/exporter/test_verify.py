@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchferry.dims import Condition
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter.verify import Check, Compared, verify
 from torchferry.judge import Tolerance, Verdict
@@ -355,3 +356,29 @@ def test_a_choice_that_hangs_on_a_rounding_is_told_from_a_fault():
 @pytest.mark.parametrize("wrong", [lambda x: x + 1, lambda x: x, lambda x: x.log()])
 def test_a_choice_that_does_not_is_a_fault(wrong):
     assert all(one.failed for one in routed(wrong)[:2])
+
+
+def test_rows_say_which_condition_their_sizes_break():
+    halves = Condition("n0 % 2 == 1", ("batch_size",))
+    module = Function(lambda x: x * 2)
+    seen = Observation.from_inputs(module, [(torch.rand(n, 4),) for n in (3, 5)])
+    session: Any = Session(lambda x: x * 2 + (len(x) % 2 == 0), [["y"]])
+    checks = verify(module, seen, session, tolerance=F32, conditions=[halves])
+    broken = [one for one in checks if one.breaks is not None]
+    assert {one.breaks for one in broken} == {halves}
+    assert all(one.failed for one in broken)
+    assert all(one.ok and one.sizes["batch_size"] % 2 for one in checks if one not in broken)
+
+
+def test_where_every_made_size_is_refused_others_near_the_recorded_ones_are_tried():
+    checks = check(refusing(3, 5, 4), lambda x: x * 2)
+    assert [c.sizes["batch_size"] for c in checks if c.ok] == [3, 5, 4]
+
+
+def test_what_the_budget_does_not_allow_is_told_once_a_group():
+    module = Function(torch.relu)
+    seen = Observation.from_inputs(module, [(torch.rand(n, 4),) for n in (3, 5)])
+    session: Any = Session(torch.relu, [["y"]])
+    checks = verify(module, seen, session, tolerance=F32, budget=0)
+    assert [c.untried for c in checks] == [None, None, *["beyond the budget of 0 s"] * 2]
+    assert not any(c.failed or c.ok for c in checks[2:])

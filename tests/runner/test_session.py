@@ -107,3 +107,13 @@ def test_an_unknown_provider_is_refused(tmp_path):
     path = write(tmp_path / "model.onnx", ADD, inputs=("x", "w"))
     with pytest.raises(UsageError, match="no SomeExecutionProvider here"):
         Session(path, providers=["SomeExecutionProvider"])
+
+
+def test_a_session_that_was_unloaded_loads_again(tmp_path):
+    session = Session(write(tmp_path / "m.onnx", "y = Relu (x)"), threads=1)
+    first = session.session
+    expected = session(torch.tensor([-1.0, 2.0]))
+    session.unload()
+    assert torch.equal(session(torch.tensor([-1.0, 2.0])), expected)
+    assert session.session is not first
+    assert session.session.get_session_options().intra_op_num_threads == 1

@@ -21,6 +21,7 @@ _GROWTH = 4  # how often the largest recorded size is the largest that is made
 _FAR = 2  # the same, of sizes that break a condition far from the recorded ones
 _COMBINATIONS = 500  # sizes looked at for those that fulfil every condition
 _BROKEN = 24  # of those that break one, how many are looked at for such as break no other
+_EFFORT = 6_000  # conditions that are evaluated, at a millisecond each if they are long
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class _Search:
         self.conditions = [c for c in conditions if c.names and c.names <= known]
         self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
         wanted = {name: max(2, best.get(name, 2)) for name in self.names}
+        self._holds: dict[tuple[Condition, tuple[int, ...]], bool] = {}
         self.middle = self.nearest(wanted) or wanted
 
     @cached_property
@@ -195,10 +197,23 @@ class _Search:
         for chosen in self._combinations(free, sizes):
             if self._hold(held, {**sizes, **chosen}):
                 return chosen
+            if len(self._holds) > _EFFORT:
+                break
         return None
 
     def _hold(self, conditions: Sequence[Condition], sizes: Sizes) -> bool:
-        return all(condition.holds({**sizes, **self.keep}) for condition in conditions)
+        return all(self.holds(condition, {**sizes, **self.keep}) for condition in conditions)
+
+    def holds(self, condition: Condition, sizes: Sizes) -> bool:
+        """Whether sizes fulfil a condition; computed once, as long expressions take time."""
+        key = condition, tuple(sizes[name] for name in self._order[condition])
+        if key not in self._holds:
+            self._holds[key] = condition.holds(sizes)
+        return self._holds[key]
+
+    @cached_property
+    def _order(self) -> dict[Condition, list[str]]:
+        return {condition: sorted(condition.names) for condition in self.conditions}
 
     def _combinations(self, names: Sequence[str], sizes: Sizes) -> list[Sizes]:
         """Sizes for some names, those that differ least from the given ones first."""
@@ -226,13 +241,8 @@ class _Search:
         near = self._combinations(names, self.middle)
         samples = [_of(s, names) for s in itertools.islice(condition.samples(), _COMBINATIONS)]
         every = {tuple(one.items()): one for one in [*near, *samples]}.values()
-        broken = sorted(
-            (
-                one for one in every
-                if self.legal.allows(one) and not condition.holds({**one, **self.keep})
-            ),
-            key=lambda one: _distance(one, self.middle),
-        )  # fmt: skip
+        legal = sorted(filter(self.legal.allows, every), key=self._from_middle)
+        broken = [one for one in legal if not self.holds(condition, {**one, **self.keep})]
         within = [one for one in broken if self._grown(one) <= _GROWTH] or broken
         only = list(itertools.islice(self._breaking_only(condition, within), _ALTERNATIVES))
         if not only:  # whatever breaks it breaks others too
@@ -244,12 +254,17 @@ class _Search:
             if sizes:
                 yield [{**one, **self.keep} for one in sizes]
 
+    def _from_middle(self, sizes: Sizes) -> float:
+        return _distance(sizes, self.middle)
+
     def _grown(self, sizes: Sizes) -> float:
         """How often the largest recorded size the largest of these is."""
         return max(size / max(self.largest[name], 1) for name, size in sizes.items())
 
     def _breaking_only(self, condition: Condition, broken: Iterable[Sizes]) -> Iterator[Sizes]:
         for one in itertools.islice(broken, _BROKEN):
+            if len(self._holds) > _EFFORT:
+                return
             sizes = self.nearest({**self.middle, **one}, pinned=one.keys(), without=condition)
             if sizes is not None:
                 yield sizes

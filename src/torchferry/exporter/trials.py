@@ -143,7 +143,10 @@ class Trials(Generic[R]):
             return self._check(sizes, self.runner.session, lambda *_: None)
         result = self.apart.ask(sizes, left)
         if not isinstance(result, Ended):
-            return self._limited(result)
+            row = self._limited(result)
+            if row is not None and row.refused is not None:
+                self.apart.close()  # what the model wrote before it stopped goes with the copy
+            return row
         if result.kind == "fault":  # shows the exception, with all it has to say
             return self._check(sizes, self.runner.session, lambda *_: None)
         if result.kind == "overdue":

@@ -129,11 +129,12 @@ def verify(
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
-    trials = Trials(
-        runner, seen, Budget.of(budget, time.process_time() - begin), row=Check,
-        forks=can_fork(model), doubt=runner.doubt,
-    )  # fmt: skip
+    took = time.process_time() - begin
     groups = other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions)
+    trials = Trials(
+        runner, seen, Budget.of(budget, took), row=Check, forks=can_fork(model),
+        doubt=runner.doubt,
+    )  # fmt: skip
     rows = trials.run(groups)
     left = _never_accepted(seen, fixed or {}, [check for _, check in rows], checks)
     further = trials.run(further_sizes(seen, left, keep=fixed, conditions=conditions))

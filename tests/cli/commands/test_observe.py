@@ -38,14 +38,16 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     assert CliRunner().invoke(app, ["zoo:mlp"]).exit_code == 0
     assert callable(told.pop("progress"))
-    assert told == {"model": "zoo:mlp", "inputs": None, "dtype": None}
+    assert told == {"model": "zoo:mlp", "inputs": None, "sizes": None, "dtype": None}
 
 
 def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str, Any]) -> None:
-    words = ["m.pt2", "--inputs", "f.py:sets", "--dtype", "bf16"]
+    words = ["m.pt2", "--inputs", "f.py:sets", "--sizes", "n=1..4", "--dtype", "bf16"]
     assert CliRunner().invoke(app, words).exit_code == 0
     del told["progress"]
-    assert told == {"model": "m.pt2", "inputs": "f.py:sets", "dtype": "bf16"}
+    assert told == {
+        "model": "m.pt2", "inputs": "f.py:sets", "sizes": "n=1..4", "dtype": "bf16",
+    }  # fmt: skip
     assert type(told["dtype"]) is str
 
 
