@@ -77,7 +77,7 @@ def test_inputs_buffers_and_threads_stay():
 def test_branches_of_torch_cond_run_under_every_mode():
     class Branch(nn.Module):
         def forward(self, x):
-            other = lambda t: t[:2].clone()  # noqa: E731  (a branch)
+            other = lambda t: t[:2].clone()  # noqa: E731  (the other branch)
             return torch.cond(x.sum() > 0, lambda t: t.topk(2).values, other, (x,))
 
     found = answers(Branch(), torch.tensor([1.0, 1.0, 2.0]))

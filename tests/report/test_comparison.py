@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from torchferry.comparer.comparison import Comparison, Row, Side, Stage
+from torchferry.judge import Verdict
 from torchferry.report import html, json
 from torchferry.report.comparison import comparison_report
 from torchferry.report.model import Cell, Facts, Table
@@ -43,6 +44,13 @@ def test_agreement_is_told_in_one_line():
     assert report.verdict == "all agree: 1 value, 1 random, and 1 output"
     assert report.problems == ()
     assert [s.title for s in report.sections] == ["Outputs", "Error by depth", "Layers", "Values"]
+
+
+def test_the_evidence_of_the_verdict_is_told():
+    said = Verdict("rounding", evidence="PyTorch itself moves by 1e-3")
+    report = comparison_report("compare m o.onnx", comparison([row(0)], verdict=said))
+    assert report.verdict.endswith("1 output (rounding: PyTorch itself moves by 1e-3)")
+    assert (report.data["verdict"], report.data["evidence"]) == (said.kind, said.evidence)
 
 
 def test_values_without_a_counterpart_are_counted():

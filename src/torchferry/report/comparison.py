@@ -91,7 +91,9 @@ def _values_verdict(found: Comparison) -> str:
     ]
     more = "".join(f", {number} {what}" for number, what in others if number)
     if found.ok:
-        return f"all agree: {agree}{more}, and {counted(len(found.outputs), 'output')}"
+        said = found.verdict
+        why = f" ({said.kind}: {said.evidence})" if said.evidence else ""
+        return f"all agree: {agree}{more}, and {counted(len(found.outputs), 'output')}{why}"
     if found.first is None and found.differing:
         return (
             f"{agree} agree when each stands alone{more}, and these outputs differ: "
