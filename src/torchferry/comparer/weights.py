@@ -32,6 +32,8 @@ __all__ = ["Weights"]
 _PRODUCT = re.compile(r"(Fused|QLinear|Nhwc)?(Conv|ConvTranspose|Gemm|MatMul)(Integer|NBits)?$")
 _HANDED_ON = ("Cast", "DequantizeLinear", "Identity", "Reshape", "Transpose", "Unsqueeze")
 _FOLDED = 1e-4  # what the arithmetic of a normalization may add to rounding, as a share
+_ROUGH = 0.05  # the same, of scales that are read off quantized numbers
+_SAMPLE = 1000  # elements that show whether a weight has numbers of its own
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class Weights:
                 return
             matches.append(_Match(form, level, error))
         match = _likeliest(matches)
+        if match is not None and match.level == "numbers" and self._is_known(match):
+            match = replace(match, level="name")
         if match is not None and _PRODUCT.match(reader.op_type):
             match = self._unscaled(match, held)
         if match is not None:
@@ -149,13 +153,20 @@ class Weights:
                 )  # fmt: skip
                 self._suspects.append(_Suspect(difference, match.level, reader))
 
+    def _is_known(self, match: _Match) -> bool:
+        """Whether nearly all numbers are the parameter's, and no others', as zeros would be."""
+        sample = self._parameters.view(match.form).reshape(-1)[:_SAMPLE]
+        own = 2 * len(set(sample.tolist())) > sample.numel() >= 8
+        return own and 10 * match.error.wrong <= match.error.size
+
     def _measured(self, expected: torch.Tensor, held: Any, rtol: float = 0.0) -> Error | None:
         return measure(expected, held, atol=self._atol, rtol=max(rtol, self._rtol))
 
     def _unscaled(self, match: _Match, held: Any) -> _Match | None:
         """The match without what scales the channels of a weight; ``None`` if nothing is left.
 
-        Unless it is a normalization of the model that scales them, it is not known what does.
+        Unless it is a normalization of the model that scales them, it is not known what does. Of
+        channels that it should scale otherwise, the normalization is wrong and not the weight.
         """
         if 2 * match.error.wrong <= match.error.size:
             return match
@@ -167,6 +178,9 @@ class Weights:
         factor = self._parameters.normalization(scales)
         if factor is None:
             return replace(match, level="shape")
+        rough = _ROUGH if isinstance(held, Stored) else _FOLDED
+        if self._measured(expected * scales, held, rough) is None:
+            return None
         error = self._measured(expected * factor, held, _FOLDED)
         if error is None or 2 * error.wrong > error.size:
             return None if error is None else replace(match, level="shape")
