@@ -115,9 +115,9 @@ def capture(
     The call exported is ``seen.best``. Strategies are tried in a fixed order: non-strict with
     sizes 0 and 1 like any other; the same with `torch_export_patches`; where values decide, the
     same with checks (``if ...: raise``, ``assert``) that only a run can make, left to it;
-    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. When one
-    fails because the code fixes a dynamic size, the program with that size constant is returned
-    and the dimension listed in ``fixed``. Dataclasses met are registered with PyTorch.
+    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. When the
+    code fixes a dynamic size, the program with that size constant is returned and the dimension
+    listed in ``fixed``. Dataclasses met are registered with PyTorch.
 
     Args:
         model: the module that was observed.
@@ -132,7 +132,7 @@ def capture(
     Raises:
         CaptureError: every strategy failed, and ``attempts`` says why; or a dimension that the
             user named (``seen.named``) is a constant. The message has the user's line if known.
-        UsageError: ``seen`` has no call, or a custom patch fits nothing.
+        UsageError: no call was seen, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
     registered = register_arguments(seen)

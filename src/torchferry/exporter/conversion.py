@@ -42,8 +42,8 @@ def to_onnx(
 ) -> OnnxProgram:
     """Convert a module, or a program that was exported before, to ONNX.
 
-    Nothing is optimized or compared: `export` does both. Calls are refused at sizes for which
-    the code goes another way, but for 0 and 1 only if it then computes something else.
+    Nothing is optimized or verified: `export` does both. Calls are refused at sizes for which
+    the code goes another way, at 0 and 1 only if it computes something else there.
 
     Args:
         model: a module, an ``ExportedProgram``, what `capture` gave, or a ``.pt2`` file.
@@ -64,9 +64,8 @@ def to_onnx(
     register_pytrees()
     defaults: dict[str, Any] = {}
     dims: dict[tuple[ValuePath, int], Size] = {}
-    program: ExportedProgram | Captured
     if isinstance(model, torch.nn.Module):
-        program = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
+        program: Any = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
         parameters = inspect.signature(model.forward).parameters
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         positions: dict[Any, int] = {name: i for i, name in enumerate([*parameters][: len(args)])}
@@ -82,7 +81,7 @@ def to_onnx(
     else:
         program = load_program(Path(model)) if isinstance(model, (str, Path)) else model
     converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
-    return OnnxProgram(converted, program.program if isinstance(program, Captured) else program)
+    return OnnxProgram(converted, getattr(program, "program", program))
 
 
 def _exported(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from torchferry.errors import UsageError
-from torchferry.exporter.export import Exporter, check_options, export
+from torchferry.exporter.export import Exporter, Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
@@ -17,7 +17,6 @@ from torchferry.exporter.watch import run_sets
 from torchferry.graph.reference import check_linkable
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
-from torchferry.optimizer import Target
 from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
@@ -34,17 +33,11 @@ def deliver(
     *,
     inputs: str | None = None,
     sizes: Stated = None,
-    budget: float | None = None,
-    target: Target = "onnx",
-    opset: int | None = None,
     dtype: str | None = None,
-    exporter: Exporter = "to_onnx",
     weights: Weights = "copy",
-    check: bool = True,
-    rewrite: bool = False,
-    strict: bool = False,
     replace: bool = False,
     progress: Progress = None,
+    **options: Unpack[Options],
 ) -> Report:
     """Export a model into a folder, which appears whole or not at all; a failed one beside it.
 
@@ -53,22 +46,20 @@ def deliver(
         out: the folder to write.
         inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`.
         sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
-        budget: see `export`, as for ``target`` and ``opset``.
-        target: as above.
-        opset: as above.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
-        exporter: see `export`.
         weights: ``reference`` links the files of a Hugging Face folder into ``out``.
-        check: see `export`.
-        rewrite: see `export`.
-        strict: see `export`.
         replace: replace an earlier export in ``out``.
         progress: what to do with the name of each step as it begins.
+        options: of `export`.
 
     Raises:
         FerryError: what is given cannot be used, or see `export`.
     """
-    check_options(target, exporter, opset, rewrite=rewrite)
+    exporter, check = options.get("exporter", "to_onnx"), options.get("check", True)
+    check_options(
+        options.get("target", "onnx"), exporter, options.get("opset"),
+        rewrite=options.get("rewrite", False),
+    )  # fmt: skip
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)
     mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
@@ -76,10 +67,8 @@ def deliver(
     source, seen = _observed(load, steps := Steps(progress), check=check)
     with publish(out, replace=replace) as staging:
         return _finished(export(
-            source.program or source.model, seen, target=target, opset=opset, exporter=exporter,
-            title=source.title, steps=steps, file=staging.folder / "model.onnx",
-            regions=source.regions, check=check, rewrite=rewrite, strict=strict,
-            budget=budget,
+            source.program or source.model, seen, title=source.title, steps=steps,
+            file=staging.folder / "model.onnx", regions=source.regions, **options,
         ).report, staging, out)  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import onnx_ir as ir
 import torch
@@ -43,7 +43,7 @@ from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["EXPORTERS", "Exporter", "check_options", "export"]
+__all__ = ["EXPORTERS", "Exporter", "Options", "check_options", "export"]
 
 Exporter = Literal["to_onnx", "onnx_dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("to_onnx", "onnx_dynamo")
@@ -74,14 +74,13 @@ def export(
 
     Args:
         model: the module that was observed, or a program that was exported before.
-        seen: what `observe` recorded, two or more sets of inputs ``(args, kwargs)``, or a function
-            of sizes, ``make(batch_size, height)``, that returns one such set.
+        seen: an observation, two or more sets of inputs ``(args, kwargs)``, or a function
+            ``make(batch_size, height)`` that returns one.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
         exporter: ``to_onnx`` (ours) or ``onnx_dynamo`` (``torch.onnx.export``).
         tolerance: what passes; by the model's dtype when ``None``.
-        title: what the report calls the model.
-        steps: of a walk that began earlier.
+        title: what the report calls the model. steps: of a walk that began earlier.
         file: where onnxruntime reads the model from; a temporary file when ``None``.
         regions: files with weights, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
@@ -95,9 +94,7 @@ def export(
         The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
 
     Raises:
-        UsageError: an unknown target or exporter, a bad opset, no or contradictory inputs.
-        CaptureError: torch.export failed.
-        ConversionError: a part has no ONNX form. RunError: onnxruntime cannot load the model.
+        FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
     more = (steps or Steps(progress), tuple(regions), check, rewrite, strict, budget)
     plan = _Plan(target, opset, exporter, tolerance, *more)
@@ -150,6 +147,18 @@ class _Plan:
         check_options(self.target, self.exporter, self.opset, rewrite=self.rewrite)
 
 
+class Options(TypedDict, total=False):
+    """Arguments of `export` that commands hand on."""
+
+    target: Target
+    opset: int | None
+    exporter: Exporter
+    check: bool
+    rewrite: bool
+    strict: bool
+    budget: float | None
+
+
 def _walk(
     model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan, path: Path
 ) -> Findings:
@@ -192,14 +201,19 @@ def _walk(
             made(f"{counted(len(checks), 'set')} of sizes")
             note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
-        store_signature(limits.applied(_signature(optimized)), optimized.metadata_props)
-        io.store_metadata(path, optimized.metadata_props)
+        if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
+            io.store_metadata(path, optimized.metadata_props)
+            size = _bytes_of(path)
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
         size, training, limits, plan.strict, note,
     )  # fmt: skip
+
+
+def _bytes_of(path: Path) -> int:
+    return sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
 
 
 def _signature(model: ir.Model) -> Signature:
@@ -226,7 +240,7 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
             made(f"onnxruntime has no bfloat16 kernel for {counts}: cast to float32 around them")
     with steps.step("save") as made:
         io.save(optimized, path, regions=plan.regions)
-        size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*"))
+        size = _bytes_of(path)
         made(bytes_text(size))
     if not plan.check:
         return optimized, None, size

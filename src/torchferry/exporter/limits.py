@@ -85,7 +85,7 @@ def find_limits(
 def _with_failures(found: Limits, checks: Sequence[Check]) -> Limits:
     """Refuse the sizes of a dimension at which nothing was found right, where others were."""
     inside = [check for check in checks if check.refused is None and found.meets(check.sizes)]
-    right = [check for check in inside if check.ok]
+    right = [check for check in inside if check.ok and not _is_empty(check)]
     if not right:
         return replace(found, unproven=_why(inside))
     agreed: dict[Condition, None] = {}
@@ -103,6 +103,12 @@ def _with_failures(found: Limits, checks: Sequence[Check]) -> Limits:
             sizes = sorted({check.sizes[name] for check in right if name in check.sizes})
             agreed.setdefault(Condition(f"n0 in {(*sizes,)}", (name,), _why([failing])))
     return replace(found, agreed=tuple(agreed))
+
+
+def _is_empty(check: Check) -> bool:
+    """Whether outputs agree since there is nothing in them."""
+    empty = not any(output.difference.n for output in check.outputs)
+    return empty and 0 in check.sizes.values()
 
 
 def _why(checks: Sequence[Check]) -> str:

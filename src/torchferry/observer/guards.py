@@ -76,14 +76,20 @@ def conditions_of(
     return [condition for condition in found if not _is_trivial(condition)]
 
 
-def store_signature(signature: Signature, metadata: MutableMapping[str, str]) -> None:
-    """Write a signature into the metadata of an ONNX model, and its conditions to be read."""
+def store_signature(signature: Signature, metadata: MutableMapping[str, str]) -> bool:
+    """Write a signature into the metadata of an ONNX model, and its conditions to be read.
+
+    Returns:
+        whether it is another than before.
+    """
+    before = metadata.get(SIGNATURE_KEY)
     conditions = [Condition(*one) for one in signature.conditions]
     lines = [f"{one}  # {one.line}" if one.line else str(one) for one in conditions]
     metadata[SIGNATURE_KEY] = signature.to_json()
     metadata.pop(CONDITIONS_KEY, None)
     if lines:
         metadata[CONDITIONS_KEY] = "\n".join(lines)
+    return metadata[SIGNATURE_KEY] != before
 
 
 def _read(
