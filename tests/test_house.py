@@ -109,7 +109,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 65_200
+LINES_OF_SRC = 65_300
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 
