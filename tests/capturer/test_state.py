@@ -159,8 +159,8 @@ def whole_table(m, x):
 
 
 def by_setattr(m, x):
-    setattr(m, "n", 5)  # noqa: B010  (a spelling)
-    return x * getattr(m, "n")  # noqa: B009
+    setattr(m, "n", 5)  # noqa: B010  (one of the spellings)
+    return x * getattr(m, "n")  # noqa: B009  (one of the spellings)
 
 
 SET_FIRST = [grid, nested, both_branches, whole_table, by_setattr]

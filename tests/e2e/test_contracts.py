@@ -13,7 +13,7 @@ from torch import nn
 
 import torchferry
 from torchferry.errors import UsageError
-from torchferry.exporter.apart import can_fork
+from torchferry.judge.apart import can_fork
 
 
 class Window(nn.Module):

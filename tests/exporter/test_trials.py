@@ -15,10 +15,10 @@ from torch import nn
 from torchferry import zoo
 from torchferry.capturer.patches.sliding_window import sliding_layers
 from torchferry.exporter import trials
-from torchferry.exporter.apart import can_fork
 from torchferry.exporter.sizes import Group
 from torchferry.exporter.trials import Budget, Trials, possible_inputs
 from torchferry.exporter.verify import Check
+from torchferry.judge.apart import can_fork
 from torchferry.observer import Observation
 
 MODEL = nn.ReLU()

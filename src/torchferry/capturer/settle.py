@@ -11,6 +11,7 @@ import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -19,6 +20,7 @@ from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.result import Captured
 from torchferry.dims import Condition, parse_size, solve_renaming
+from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
 from torchferry.observer.guards import conditions_of
 from torchferry.observer.naming import unaliased
@@ -27,18 +29,21 @@ from torchferry.observer.tree import input_sizes, program_inputs
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths
+from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 
 __all__ = ["settle_guards"]
 
 _TRIED = 4  # sets of sizes a guard
+_SECONDS = 60.0  # for each
 
 
 def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured) -> Captured:
     """Run a program where a guard excludes sizes of 0 and 1 alone, beside the model.
 
     Guards that make no difference are taken from the program, and doubts that do are added to it,
-    so that ``program.module()`` and all that is converted from it accept what is right.
+    so that ``program.module()`` and all that is converted from it accept what is right. Both run
+    in a copy of this process if one can be made, as made sizes may end it.
 
     Args:
         model: what was captured.
@@ -47,16 +52,43 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     """
     program = captured.program
     named = _names(captured, seen)
-    is_needless = functools.cache(
-        lambda condition: not condition.matters and _is_needless(condition, model, seen, captured)
-    )
+
+    def agrees(sizes: dict[str, int], _: Note) -> bool | None:
+        call = _call(model, seen, sizes)
+        if call is None:
+            return None
+        (check,) = compare_calls(program, replace(seen, calls=[call]), captured.joined)
+        return check.ok
+
     kept = []
-    for guard in [*program._guards_code, *captured.doubts]:
-        conditions = conditions_of(program, named, only=guard)
-        if not conditions or not all(map(is_needless, conditions)):
-            kept.append(guard)
+    with _asking(agrees, model) as ask:
+        is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
+        for guard in [*program._guards_code, *captured.doubts]:
+            conditions = conditions_of(program, named, only=guard)
+            if not conditions or not all(map(is_needless, conditions)):
+                kept.append(guard)
     program._guards_code[:] = kept
     return replace(captured, doubts=())
+
+
+Ask = Callable[[dict[str, int]], bool | None]
+"""Whether model and program agree at sizes; ``None`` where the model takes no such sizes."""
+
+
+@contextmanager
+def _asking(
+    agrees: Callable[[dict[str, int], Note], bool | None], model: torch.nn.Module
+) -> Iterator[Ask]:
+    if not can_fork(model):
+        yield lambda sizes: agrees(sizes, lambda *_: None)
+        return
+    with Apart(agrees) as apart:
+
+        def ask(sizes: dict[str, int]) -> bool | None:
+            answer = apart.ask(sizes, _SECONDS)
+            return False if isinstance(answer, Ended) else answer
+
+        yield ask
 
 
 def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
@@ -72,31 +104,29 @@ def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
     return lambda text: str(renaming.apply(parse_size(text)))
 
 
-def _is_needless(
-    condition: Condition, model: torch.nn.Module, seen: Observation, captured: Captured
-) -> bool:
+def _is_needless(condition: Condition, seen: Observation, ask: Ask) -> bool:
     """Whether the program computes what the model does at sizes that break a condition."""
-    tried = itertools.islice(_breaking(condition, seen), _TRIED)
-    calls = [call for sizes in tried if (call := _call(model, seen, sizes)) is not None]
-    checks = compare_calls(captured.program, replace(seen, calls=calls), captured.joined)
-    return bool(checks) and all(check.ok for check in checks)
+    if condition.matters:
+        return False
+    answers = [ask(sizes) for sizes in itertools.islice(_breaking(condition, seen), _TRIED)]
+    known = [answer for answer in answers if answer is not None]
+    return bool(known) and all(known)
 
 
 def _call(model: torch.nn.Module, seen: Observation, sizes: dict[str, int]) -> Call | None:
     """A call of a model at sizes, with what it returns; ``None`` where it takes no such sizes."""
-    try:
-        args, kwargs = seen.inputs_at(sizes)
-        given = clone((args, kwargs))
-        with (
-            torch.no_grad(), random_kept(), buffers_kept(model), disable_fast_paths(),
-            warnings.catch_warnings(),
-        ):  # fmt: skip
-            warnings.simplefilter("ignore")
-            outputs = model(*given[0], **accept_aliases(model, given[1]))
-    # The user's code may fail in any way at sizes that were made up.
-    except Exception:  # noqa: BLE001
+    inputs, _ = attempt(seen.inputs_at, sizes)
+    if inputs is None:
         return None
-    return Call(args, kwargs, outputs)
+    args, kwargs = clone(inputs)
+    with (
+        torch.no_grad(), random_kept(), buffers_kept(model), disable_fast_paths(),
+        warnings.catch_warnings(),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        # Code of users may fail in any way at sizes that were made up.
+        outputs, error = attempt(lambda: model(*args, **accept_aliases(model, kwargs)))
+    return None if error else Call(*inputs, outputs)
 
 
 def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:

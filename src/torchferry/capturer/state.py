@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from torchferry.capturer.watch import line_of_frame
 
 __all__ = ["Change", "watch_state", "written_buffers"]
 
+_LOCK = threading.RLock()  # classes are changed for all threads, and put back in order
 _CONTAINERS = (list, dict, set, deque)
 
 
@@ -63,7 +65,7 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
     before = _state(model)
     changes: list[Change] = []
     watch = _Watch()
-    with ExitStack() as stack:
+    with _LOCK, ExitStack() as stack:
         for path, name in before:
             stack.enter_context(watch.attribute(type(model.get_submodule(path)), name))
         for cls in {type(module) for module in model.modules()}:

@@ -75,12 +75,13 @@ def export(
     Args:
         model: the module that was observed, or a program that was exported before.
         seen: an observation, two or more sets of inputs ``(args, kwargs)``, or a function
-            ``make(batch_size, height)`` that returns one.
+            ``make(batch_size)`` that returns one.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
         exporter: ``to_onnx`` (ours) or ``onnx_dynamo`` (``torch.onnx.export``).
         tolerance: what passes; by the model's dtype when ``None``.
-        title: what the report calls the model. steps: of a walk that began earlier.
+        title: what the report calls the model.
+        steps: of a walk that began earlier.
         file: where onnxruntime reads the model from; a temporary file when ``None``.
         regions: files with weights, to refer to: see `torchferry.graph.io.save`.
         check: whether to run and compare; without it the report says that nothing is verified.
@@ -91,7 +92,7 @@ def export(
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Returns:
-        The program; ``.report.ok`` says whether every check passed. A failed check does not raise.
+        The program; ``.report.ok`` says whether every check passed: a failed one does not raise.
 
     Raises:
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.

@@ -11,8 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torchferry.capturer.patches.sliding_window import count_by_mask, window_length
 from torchferry.errors import UsageError
-from torchferry.exporter.apart import Apart, Ended, Note, available_memory, is_out_of_memory
 from torchferry.exporter.sizes import Group, Sizes, lengths_of_caches
+from torchferry.judge.apart import Apart, Ended, Note, available_memory, is_out_of_memory
 from torchferry.observer import Observation
 from torchferry.runner import Session
 from torchferry.values.describe import string_type

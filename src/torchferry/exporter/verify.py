@@ -15,10 +15,10 @@ from torchferry.capturer import accept_aliases
 from torchferry.capturer.joined import joined_leaves
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
-from torchferry.exporter.apart import can_fork
 from torchferry.exporter.sizes import Sizes, further_sizes, other_sizes
 from torchferry.exporter.trials import Budget, Trials
 from torchferry.judge import Kind, Reference, Tolerance, Verdict, worst_verdict
+from torchferry.judge.apart import can_fork
 from torchferry.judge.reference import Again
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of

@@ -38,6 +38,23 @@ def test_a_tensor_of_sizes_has_those_of_the_call(captured, name):
     torch.testing.assert_close(got, want)
 
 
+class Pooled(torch.nn.Module):
+    """Sizes that are computed: no dimension shows that they are fixed."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 1, 3, 2)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return y / torch.as_tensor([tuple(y.shape[-2:])]).sum()
+
+
+def test_sizes_that_are_computed(captured):
+    sets = [(torch.rand(b, 1, h, w),) for b, h, w in ((2, 8, 12), (3, 12, 9), (1, 6, 5))]
+    captured(Pooled(), sets)
+
+
 class Reads(torch.nn.Module):
     def __init__(self, text):
         super().__init__()
@@ -53,7 +70,7 @@ class Reads(torch.nn.Module):
         lambda x: str(x.shape[0]),
         lambda x: f"{x.shape[0]}",
         lambda x: repr(x.shape),
-        lambda x: "{}".format(x.shape[0]),  # noqa: UP032  (a spelling)
+        lambda x: "{}".format(x.shape[0]),  # noqa: UP032  (one of the spellings)
     ],
 )
 def test_a_size_as_text_is_fixed_and_its_line_is_named(text):
@@ -68,7 +85,7 @@ def test_a_size_as_text_is_fixed_and_its_line_is_named(text):
 def test_a_text_for_people_fixes_nothing(captured):
     class Shows(torch.nn.Module):
         def forward(self, x):
-            print("shape", x.shape, f"{x.shape[0]}")  # noqa: T201  (a spelling)
+            print("shape", x.shape, f"{x.shape[0]}")  # noqa: T201  (what the test is about)
             return x + x.shape[0]
 
     captured(Shows(), [(torch.ones(n),) for n in (3, 5, 1)])

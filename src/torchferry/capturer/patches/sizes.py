@@ -90,6 +90,7 @@ def _patch(subject: str, replace: Callable[[Function], Function], acts: Function
         why="a tensor made of sizes holds those of the example",
         link=_LINK,
         replace=replace,
+        silent=True,
         acts=acts,
     )
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry.exporter.apart import Apart, Note, available_memory, can_fork
+from torchferry.judge.apart import Apart, Note, available_memory, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(nn.ReLU()), reason="this system has no fork")
 
