@@ -73,7 +73,8 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["zoo:mlp", "model.onnx"])
     assert callable(told.pop("progress"))
     assert told == {
-        "model": "zoo:mlp", "inputs": None, "dtype": None, "least": 0, "reference": "the module",
+        "model": "zoo:mlp", "inputs": None, "sizes": None, "dtype": None,
+        "least": 0, "reference": "the module",
         "onnx": Path("model.onnx"), "sets": ["a set"], "feed": "own", "against": "program",
         "atol": None, "rtol": None, "level": "none", "providers": None, "keep": None, "cut": None,
         "bisect": False,
@@ -81,14 +82,25 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
 
 
 def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str, Any]) -> None:
-    words = ["m", "o.onnx", "--inputs", "f.py:sets", "--feed", "torch", "--against", "eager"]
+    words = [
+        "m",
+        "o.onnx",
+        "--inputs",
+        "f.py:sets",
+        "--sizes",
+        "n=1..4",
+        "--feed",
+        "torch",
+        "--against",
+        "eager",
+    ]
     words += ["--dtype", "fp16"]
     words += ["--cut", "first.onnx", "--atol", "0.5", "--rtol", "0.25", "--level", "all"]
     words += ["--provider", "A", "--provider", "B", "--bisect", "--keep", "v.safetensors"]
     CliRunner().invoke(app, words)
     del told["progress"]
     assert told == {
-        "model": "m", "inputs": "f.py:sets", "dtype": "fp16", "least": 0,
+        "model": "m", "inputs": "f.py:sets", "sizes": "n=1..4", "dtype": "fp16", "least": 0,
         "reference": "the module", "onnx": Path("o.onnx"), "sets": ["a set"], "feed": "torch",
         "against": "eager",
         "atol": 0.5, "rtol": 0.25, "level": "all", "providers": ["A", "B"],

@@ -69,20 +69,31 @@ def test_options_have_defaults(app: typer.Typer, told: dict[str, Any]) -> None:
     CliRunner().invoke(app, ["zoo:mlp"])
     assert callable(told.pop("progress"))
     assert told == {
-        "model": "zoo:mlp", "inputs": None, "dtype": None, "least": 1, "exporter": "fx",
+        "model": "zoo:mlp", "inputs": None, "sizes": None, "dtype": None,
+        "least": 1, "exporter": "fx",
         "limits": None,
         "reproduce": None, "export_rest": None, "traced_functions": (),
     }  # fmt: skip
 
 
 def test_options_are_handed_on_as_plain_values(app: typer.Typer, told: dict[str, Any]) -> None:
-    words = ["m", "--inputs", "f.py:sets", "--dtype", "bf16", "--exporter", "onnx_dynamo"]
+    words = [
+        "m",
+        "--inputs",
+        "f.py:sets",
+        "--sizes",
+        "n=1..4",
+        "--dtype",
+        "bf16",
+        "--exporter",
+        "onnx_dynamo",
+    ]
     words += ["--seconds", "7", "--reproduce", "made", "--export-rest", "rest.onnx"]
     words += ["--function", "a.b", "--function", "c.d"]
     CliRunner().invoke(app, words)
     del told["progress"]
     assert told == {
-        "model": "m", "inputs": "f.py:sets", "dtype": "bf16", "least": 1,
+        "model": "m", "inputs": "f.py:sets", "sizes": "n=1..4", "dtype": "bf16", "least": 1,
         "exporter": "onnx_dynamo", "limits": Limits(7.0), "reproduce": Path("made"),
         "export_rest": Path("rest.onnx"),
         "traced_functions": ["a.b", "c.d"],
