@@ -115,13 +115,12 @@ def capture(
     The call exported is ``seen.best``. Strategies are tried in a fixed order: non-strict with
     sizes 0 and 1 like any other; the same with `torch_export_patches`; where values decide, the
     same with checks (``if ...: raise``, ``assert``) that only a run can make, left to it;
-    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. When the
-    code fixes a dynamic size, the program with that size constant is returned and the dimension
-    listed in ``fixed``. Dataclasses met are registered with PyTorch.
+    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. A dynamic
+    size that the code fixes is a constant of the program and listed in ``fixed``.
 
     Args:
         model: the module that was observed.
-        seen: at least one call; an `Observation` or a ``torch.onnx.InputObserver``.
+        seen: one call or more; an `Observation` or a ``torch.onnx.InputObserver``.
         patch: whether patches may be used.
         custom_patches: further ones, as `torch_export_patches` takes them.
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.

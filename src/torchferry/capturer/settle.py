@@ -126,7 +126,7 @@ def _call(model: torch.nn.Module, seen: Observation, sizes: dict[str, int]) -> C
         warnings.simplefilter("ignore")
         # Code of users may fail in any way at sizes that were made up.
         outputs, error = attempt(lambda: model(*args, **accept_aliases(model, kwargs)))
-    return None if error else Call(*inputs, outputs)
+    return None if error else Call(inputs[0], inputs[1], outputs)
 
 
 def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:

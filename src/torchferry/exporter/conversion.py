@@ -42,24 +42,23 @@ def to_onnx(
 ) -> OnnxProgram:
     """Convert a module, or a program that was exported before, to ONNX.
 
-    Nothing is optimized or verified: `export` does both. Calls are refused at sizes for which
-    the code goes another way, at 0 and 1 only if it computes something else there.
+    Nothing is optimized or verified: `export` does both. Calls at sizes for which the code does
+    something else are refused.
 
     Args:
         model: a module, an ``ExportedProgram``, what `capture` gave, or a ``.pt2`` file.
-        args: positional arguments of a module, to be exported with.
-        kwargs: named arguments.
+        args: positional arguments of a module.
+        kwargs: named ones.
         dynamic_shapes: as ``torch.export.export`` takes them; names may stand for ``Dim``.
         opset: ONNX operator set, 18 or newer; 20 when ``None``.
         functions: classes of modules (or their names) that become local ONNX functions.
 
     Returns:
-        The model; called with the module's own arguments, it runs onnxruntime.
+        A program that runs onnxruntime when it is called as the module is.
 
     Raises:
         UsageError: arguments or dynamic shapes for what is exported already, or a bad opset.
-        CaptureError: torch.export failed.
-        ConversionError: a part of the program has no ONNX form.
+        CaptureError: torch.export failed. ConversionError: a part has no ONNX form.
     """
     register_pytrees()
     defaults: dict[str, Any] = {}
@@ -79,7 +78,7 @@ def to_onnx(
             "for modules"
         )
     else:
-        program = load_program(Path(model)) if isinstance(model, (str, Path)) else model
+        program = load_program(Path(model)) if isinstance(model, str | Path) else model
     converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
     return OnnxProgram(converted, getattr(program, "program", program))
 

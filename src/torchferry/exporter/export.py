@@ -38,7 +38,7 @@ from torchferry.observer.guards import store_signature
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
-from torchferry.runner.dimensions import conditions_in
+from torchferry.runner.conditions import conditions_in
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
@@ -73,12 +73,11 @@ def export(
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
     Args:
-        model: the module that was observed, or a program that was exported before.
-        seen: an observation, two or more sets of inputs ``(args, kwargs)``, or a function
-            ``make(batch_size)`` that returns one.
+        model: a module, or a program that was exported before.
+        seen: an observation, sets of inputs ``(args, kwargs)``, or a function of sizes.
         target: ``onnx`` (standard operators) or ``onnxruntime`` (its fused ones too).
         opset: ONNX operator set; chosen for the target when ``None``.
-        exporter: ``to_onnx`` (ours) or ``onnx_dynamo`` (``torch.onnx.export``).
+        exporter: ``to_onnx``, or ``onnx_dynamo``: ``torch.onnx.export``.
         tolerance: what passes; by the model's dtype when ``None``.
         title: what the report calls the model.
         steps: of a walk that began earlier.
@@ -91,14 +90,13 @@ def export(
         budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
-    Returns:
-        The program; ``.report.ok`` says whether every check passed: a failed one does not raise.
+    Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
     Raises:
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
-    more = (steps or Steps(progress), tuple(regions), check, rewrite, strict, budget)
-    plan = _Plan(target, opset, exporter, tolerance, *more)
+    chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions))
+    plan = _Plan(*chosen, check, rewrite, strict, budget)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
@@ -170,22 +168,15 @@ def _walk(
     )
     with steps.step("infer shapes") as made:
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
-    convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
-    captured, translated = convert_by(model, seen, plan)
-    try:
-        optimized, session, size = _built(translated, plan, path)
-    except RunError:
-        if plan.target == "onnx":
-            raise
-        # onnxscript's fusions can write what onnxruntime refuses (GPT-2): go without them.
-        captured, translated = convert_by(model, seen, plan)
-        optimized, session, size = _built(translated, replace(plan, target="onnx"), path)
-        with steps.step("unfuse") as made:
-            made("onnxruntime refuses the fused model: the standard one is written")
+    captured, translated, (optimized, session, size) = _converted_and_built(
+        model, seen, plan, path
+    )
     checks, note = [], ""
-    limits = Limits()
+    conditions = conditions_in(_signature(translated))
+    limits = Limits(tuple(conditions))
+    if session is None and plan.regions:  # too large to be run: what torch itself excludes
+        limits = Limits(tuple(condition for condition in conditions if condition.matters))
     if session is not None:
-        conditions = conditions_in(_signature(translated))
         with steps.step("verify") as made:
             checks = verify(
                 module,
@@ -202,15 +193,33 @@ def _walk(
             made(f"{counted(len(checks), 'set')} of sizes")
             note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
-        if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
-            io.store_metadata(path, optimized.metadata_props)
-            size = _bytes_of(path)
+    if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
+        io.store_metadata(path, optimized.metadata_props)
+        size = _bytes_of(path)
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
         size, training, limits, plan.strict, note,
     )  # fmt: skip
+
+
+def _converted_and_built(
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan, path: Path
+) -> tuple[Captured, ir.Model, tuple[ir.Model, Session | None, int]]:
+    convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
+    captured, translated = convert_by(model, seen, plan)
+    try:
+        return captured, translated, _built(translated, plan, path)
+    except RunError:
+        if plan.target == "onnx":
+            raise
+        # onnxscript's fusions can write what onnxruntime refuses (GPT-2): go without them.
+        captured, translated = convert_by(model, seen, plan)
+        built = _built(translated, replace(plan, target="onnx"), path)
+        with plan.steps.step("unfuse") as made:
+            made("onnxruntime refuses the fused model: the standard one is written")
+        return captured, translated, built
 
 
 def _bytes_of(path: Path) -> int:
@@ -265,7 +274,9 @@ def _converted(
             attempts = (Attempt("exported before", None),)
             captured = Captured(model, None, attempts, find_fixed(model, seen))
         else:
-            captured = capture(model, seen, rewrite=plan.rewrite, settle=False)
+            # Verification tries what guards exclude; weights in files may be too large to run.
+            settle = not plan.check and not plan.regions
+            captured = capture(model, seen, rewrite=plan.rewrite, settle=settle)
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torchferry.errors import Mismatch, UsageError
 from torchferry.observer.naming import in_cache, unaliased
 from torchferry.observer.tree import path_of
-from torchferry.runner.dimensions import check_conditions, check_sizes, feed_sizes, named_axes
+from torchferry.runner.conditions import check_conditions
+from torchferry.runner.dimensions import check_sizes, feed_sizes, named_axes
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text, register_pytrees
 from torchferry.values.signature import Constant, Signature
