@@ -3,7 +3,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from torchferry.judge import Reference
 from torchferry.judge.answers import Answers, Chosen, flat
+from torchferry.judge.apart import Apart
 
 
 def answers(model, x, recorded=None):
@@ -89,3 +91,21 @@ def test_branches_of_torch_cond_run_under_every_mode():
 def test_choices_say_where_they_are_made():
     assert "a tie) at topk, m.py:3: either" in Chosen([{}], ("topk, m.py:3",), ("empty",)).evidence
     assert Chosen([{}], (), ("empty, m.py:3",)).evidence.endswith("(empty, m.py:3)")
+
+
+def test_a_copy_of_the_process_takes_no_more_threads():
+    """OpenMP would wait in it for threads that were not copied, as long as it is let."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        (torch.randn(512, 512) @ torch.randn(512, 512)).sum()
+        layer = torch.nn.Linear(512, 512)
+
+        def answer(question, note):
+            inputs = torch.randn(question, 512)
+            return str(Reference(lambda model, x: model(x), layer, inputs).contradicts())
+
+        with Apart(answer) as apart:
+            assert apart.ask(512, 60.0) == "None"
+    finally:
+        torch.set_num_threads(threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,8 @@ from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 
 __all__ = ["Answers", "Chosen", "Leaves", "Run", "flat"]
+
+_PROCESS = os.getpid()
 
 Run = Callable[[torch.nn.Module, Any], Any]
 """Calls a module, or a copy of it, on inputs, which it may write into."""
@@ -185,7 +188,12 @@ class Answers:
 
     @cached_property
     def other_threads(self) -> dict[Path, Any]:
-        """The leaves with another number of threads."""
+        """The leaves with another number of threads; none in a forked copy of the process.
+
+        There OpenMP waits for threads that were not copied as soon as it is to use more than one.
+        """
+        if os.getpid() != _PROCESS:
+            return {}
         threads = torch.get_num_threads()
         torch.set_num_threads(1 if threads > 1 else 2)
         try:

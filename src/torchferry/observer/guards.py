@@ -149,8 +149,12 @@ def _unless_known(
 
 
 def _plain(test: ast.Expression) -> ast.Expression:
-    """``n <= 64`` for ``n == min(64, n)``, which is how a slice of a table asks for it."""
+    """As people write it: ``n <= 64`` for ``n == min(64, n)``, ``n % 8 == 0`` for ``<= 0``."""
     match test.body:
+        case ast.Compare(
+            left=ast.BinOp(op=ast.Mod()) as rest, ops=[ast.LtE()], comparators=[ast.Constant(0)]
+        ):
+            return ast.Expression(ast.Compare(rest, [ast.Eq()], [ast.Constant(0)]))
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Call(args=[a, b]) as call]):
             ends = {"min": ast.LtE(), "max": ast.GtE()}
             texts = [ast.unparse(a), ast.unparse(b)]
