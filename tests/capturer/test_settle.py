@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import torchferry
 from torchferry.capturer import capture
+from torchferry.errors import Mismatch
 from torchferry.observer import Observation
 
 
@@ -86,3 +89,24 @@ def test_sizes_that_a_strict_capture_takes_for_impossible_are_tried() -> None:
     kept, _ = guards(other)
     assert "L['flat_args'][0].size()[0] != 1" in kept
     assert "L['flat_args'][0].size()[0] != 0" not in kept
+
+
+def is_wrong_where_it_was_captured(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * 2 if isinstance(x.shape[0], int) else x - 1
+
+
+def test_a_program_that_is_wrong_for_its_own_call_is_unproven(tmp_path: Path) -> None:
+    """A size is no int while torch.export traces: no guard says that the other way was taken."""
+    model = Model(is_wrong_where_it_was_captured).eval()
+    sets = [((torch.randn(n, 3), torch.randn(n + m)), {}) for n, m in ((2, 3), (5, 4), (3, 9))]
+    captured = capture(model, Observation.from_inputs(model, sets))
+    assert "wrong for the call it was captured with: max abs" in captured.unproven
+    with pytest.raises(Mismatch, match="is not saved"):
+        captured.save(tmp_path / "m.pt2")
+    for program in (
+        torchferry.to_onnx(captured),
+        torchferry.to_onnx(model, *sets[0], dynamic_shapes=({0: "n"}, {0: "m"})),
+        torchferry.export(model, Observation.from_inputs(model, sets), check=False),
+    ):
+        with pytest.raises(Mismatch, match="not found right in any call"):
+            program(*sets[0][0])

@@ -179,9 +179,10 @@ def test_a_mapping_in_another_order_is_refused():
     """As torch.export does: code that walks it would compute something else."""
     slots = tuple(Slot(name, ("d", name)) for name in ("b", "a"))
     infos = {name: (torch.int64, ["n", 3]) for name in ("a", "b")}
-    feed = Feeder(Signature(("d",), slots, {}, flatten(())[1], ()), infos)
+    containers = {"d": "a dict of 'b', 'a'"}
+    feed = Feeder(Signature(("d",), slots, {}, flatten(())[1], (), containers=containers), infos)
     assert list(feed(({"b": IDS, "a": IDS},), {})) == ["b", "a"]
-    with pytest.raises(UsageError, match="d has its entries in the order a, b, and was exported"):
+    with pytest.raises(UsageError, match="d is a dict of .a., .b., and was exported as a dict of"):
         feed(({"a": IDS, "b": IDS},), {})
 
 

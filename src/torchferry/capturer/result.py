@@ -13,9 +13,11 @@ from torch.export import ExportedProgram
 from torchferry.capturer.fixed import Fixed
 from torchferry.capturer.state import Change
 from torchferry.dims import Dim
+from torchferry.errors import Mismatch, UsageError
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import input_sizes, program_inputs
+from torchferry.values.kinds import attempt
 
 __all__ = ["Attempt", "Captured"]
 
@@ -57,6 +59,8 @@ class Captured:
         lines: ``file:line: code`` of the user that decided each guard of the program.
         doubts: guards against sizes of 0 and 1 that torch traced as if they could not occur;
             none where the program was run at such sizes.
+        unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
+            not, or nobody ran it.
     """
 
     program: ExportedProgram
@@ -71,6 +75,7 @@ class Captured:
     declined: tuple[str, ...] = ()
     lines: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    unproven: str = ""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -82,10 +87,23 @@ class Captured:
 
         Args:
             path: where to; an older file there is replaced.
+
+        Raises:
+            Mismatch: the program is wrong for the call it was captured with.
+            UsageError: ``torch.export`` cannot write it, or the path cannot be written.
         """
+        if self.unproven:
+            raise Mismatch(f"{self.unproven}: it is not saved, as a .pt2 file cannot say so")
         partial = path.with_name(f".{path.stem}.partial.pt2")
         try:
-            torch.export.save(self.program, partial)
+            # Its serializer raises what it happens to meet: assertions, NotImplementedError.
+            _, error = attempt(torch.export.save, self.program, partial)
+            if error is not None:
+                said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+                raise UsageError(
+                    f"torch.export cannot save this program as {path.name}: {said}. Convert the "
+                    "capture itself: torchferry.to_onnx(captured)"
+                ) from error
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)

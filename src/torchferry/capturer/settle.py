@@ -20,6 +20,7 @@ from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.result import Captured
 from torchferry.dims import Condition, parse_size, solve_renaming
+from torchferry.judge import Verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
 from torchferry.observer.guards import conditions_of
@@ -42,8 +43,9 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     """Run a program where a guard excludes sizes of 0 and 1 alone, beside the model.
 
     Guards that make no difference are taken from the program, and doubts that do are added to it,
-    so that ``program.module()`` and all that is converted from it accept what is right. Both run
-    in a copy of this process if one can be made, as made sizes may end it.
+    so that ``program.module()`` and all that is converted from it accept what is right. A program
+    that is wrong for the call it was captured with is unproven. Both run in a copy of this process
+    if one can be made, as made sizes may end it.
 
     Args:
         model: what was captured.
@@ -53,40 +55,46 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     program = captured.program
     named = _names(captured, seen)
 
-    def agrees(sizes: dict[str, int], _: Note) -> bool | None:
+    def judge(sizes: dict[str, int], _: Note) -> Verdict | None:
         call = _call(model, seen, sizes)
         if call is None:
             return None
-        (check,) = compare_calls(program, replace(seen, calls=[call]), captured.joined)
-        return check.ok
+        made = replace(seen, calls=[call])
+        (check,) = compare_calls(program, made, captured.joined, model=model)
+        return check.verdict
 
     kept = []
-    with _asking(agrees, model) as ask:
+    with _asking(judge, model) as ask:
+        right = ask(seen.sizes_of(seen.best))
         is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
         for guard in [*program._guards_code, *captured.doubts]:
             conditions = conditions_of(program, named, only=guard)
             if not conditions or not all(map(is_needless, conditions)):
                 kept.append(guard)
     program._guards_code[:] = kept
-    return replace(captured, doubts=())
+    unproven = ""
+    if right is not None and right.kind == "differs":
+        unproven = f"the program is wrong for the call it was captured with: {right.numbers}"
+    return replace(captured, doubts=(), unproven=unproven)
 
 
-Ask = Callable[[dict[str, int]], bool | None]
-"""Whether model and program agree at sizes; ``None`` where the model takes no such sizes."""
+Ask = Callable[[dict[str, int]], Verdict | None]
+"""The verdict on the program at sizes; ``None`` where the model takes no such sizes."""
 
 
 @contextmanager
 def _asking(
-    agrees: Callable[[dict[str, int], Note], bool | None], model: torch.nn.Module
+    judge: Callable[[dict[str, int], Note], Verdict | None], model: torch.nn.Module
 ) -> Iterator[Ask]:
     if not can_fork(model):
-        yield lambda sizes: agrees(sizes, lambda *_: None)
+        yield lambda sizes: judge(sizes, lambda *_: None)
         return
-    with Apart(agrees) as apart:
+    with Apart(judge) as apart:
 
-        def ask(sizes: dict[str, int]) -> bool | None:
+        def ask(sizes: dict[str, int]) -> Verdict | None:
             answer = apart.ask(sizes, _SECONDS)
-            return False if isinstance(answer, Ended) else answer
+            ended = isinstance(answer, Ended)
+            return Verdict("failed", evidence=answer.reason) if ended else answer
 
         yield ask
 
@@ -109,7 +117,7 @@ def _is_needless(condition: Condition, seen: Observation, ask: Ask) -> bool:
     if condition.matters:
         return False
     answers = [ask(sizes) for sizes in itertools.islice(_breaking(condition, seen), _TRIED)]
-    known = [answer for answer in answers if answer is not None]
+    known = [verdict.ok for verdict in answers if verdict is not None]
     return bool(known) and all(known)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import onnx
@@ -40,6 +41,10 @@ class Capture(Protocol):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Guards that torch leaves out, which nobody has tried."""
+
+    @property
+    def unproven(self) -> str:
+        """Why it is wrong for the call it was captured with."""
 
 
 def convert(
@@ -79,6 +84,7 @@ def convert(
     """
     opset = check_opset(opset, OPSETS)
     lines, doubts = getattr(program, "lines", {}), getattr(program, "doubts", ())
+    unproven = getattr(program, "unproven", "")
     program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -91,7 +97,7 @@ def convert(
     if chosen := tuple(functions):
         extract_functions(model, chosen)
     conditions = conditions_of(program, names, lines, doubts)
-    return _finished(model, program, names, defaults, conditions)
+    return _finished(model, program, names, defaults, conditions=conditions, unproven=unproven)
 
 
 def convert_with_torch(
@@ -127,7 +133,7 @@ def convert_with_torch(
     dimension.rename_dimensions(translated, names)
     doubts = guards_of_special_sizes(program, oblivious=False)
     conditions = conditions_of(program, names, doubts=doubts)
-    return _finished(translated, program, names, defaults, conditions), program
+    return _finished(translated, program, names, defaults, conditions=conditions), program
 
 
 def _finished(
@@ -135,10 +141,12 @@ def _finished(
     program: ExportedProgram,
     names: dimension.DimensionNames,
     defaults: Mapping[str, Any] | None,
+    *,
     conditions: Iterable[Condition],
+    unproven: str = "",
 ) -> ir.Model:
     read = signature.read_signature(program, defaults, conditions, names)
-    signature.write_signature(model, read)
+    signature.write_signature(model, replace(read, unproven=unproven))
     return model
 
 

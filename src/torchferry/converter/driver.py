@@ -100,7 +100,12 @@ class Scope:
             elif node.op == "output":
                 returned = node.args[0]
                 items = returned if isinstance(returned, (list, tuple)) else [returned]
-                return [self.resolve(item) for item in items]
+                try:
+                    return [self.resolve(item) for item in items]
+                except ValueError as error:
+                    raise _failed(
+                        node, f"what the model returns has no ONNX form: {error}"
+                    ) from error
             elif node.op != "placeholder":
                 raise _failed(node, f"an FX node of kind {node.op} is no part of ATen")
         return []

@@ -17,7 +17,7 @@ from torchferry.dims import Condition
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import store_signature
 from torchferry.observer.naming import input_name, output_name
-from torchferry.observer.tree import leaves_of, named_path, program_inputs
+from torchferry.observer.tree import containers_of, leaves_of, named_path, program_inputs
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import Constant, Signature, Slot
@@ -70,9 +70,13 @@ def read_signature(
         for slot, (_, node) in zip(inputs, given, strict=True)
         if isinstance(node.meta["val"], torch.SymInt)
     }
+    containers = {
+        path_text(named_path(program, path)): kind
+        for path, kind in containers_of(args, kwargs).items()
+    }
     return Signature(
         parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
-        (*doubled, *returned), integers,
+        (*doubled, *returned), integers, containers=containers,
     )  # fmt: skip
 
 

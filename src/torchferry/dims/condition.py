@@ -121,8 +121,8 @@ class Condition:
 
     @property
     def of_empty(self) -> bool:
-        """Whether it says no more than that one size is not 0."""
-        return self.test == "n0 != 0"
+        """Whether it says no more than that a size is not 0, or an integer not negative."""
+        return self.test in ("n0 != 0", "n0 >= 0")
 
     @cached_property
     def matters(self) -> bool:

@@ -12,6 +12,8 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import Captured
+from torchferry.capturer.patches import PATCHES
+from torchferry.capturer.patching import apply_patches
 from torchferry.capturer.settle import settle_guards
 from torchferry.converter import convert
 from torchferry.dims import Size, parse_size
@@ -88,7 +90,8 @@ def _exported(
 ) -> Captured:
     shapes = None if dynamic_shapes is None else use_dyn_not_str(dynamic_shapes)
     try:
-        with torch.no_grad(), sizes_oblivious():
+        patches = apply_patches([patch for patch in PATCHES if patch.silent])
+        with torch.no_grad(), sizes_oblivious(), patches:
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through
         first = (str(error).strip().splitlines() or [""])[0][:300]

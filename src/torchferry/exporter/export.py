@@ -173,7 +173,7 @@ def _walk(
     )
     checks, note = [], ""
     conditions = conditions_in(_signature(translated))
-    limits = Limits(tuple(conditions))
+    limits = Limits(tuple(conditions), unproven=captured.unproven)
     if session is None and plan.regions:  # too large to be run: what torch itself excludes
         limits = Limits(tuple(condition for condition in conditions if condition.matters))
     if session is not None:

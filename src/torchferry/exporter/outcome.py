@@ -105,6 +105,8 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
         yield f"{fixed}. {around(fixed.line, _SYMBOLIC)}"
     yield from (str(changed) for changed in found.captured.changed)
     yield from _branches(found)
+    if found.captured.unproven:
+        yield found.captured.unproven
     if found.strict:
         for text in _limit_texts(found):
             yield f"the exported model is right only where {text}: calls elsewhere are refused"

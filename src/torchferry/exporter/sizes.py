@@ -20,6 +20,7 @@ _TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
 _GROWTH = 4  # how often the largest recorded size is the largest that is made
 _FAR = 2  # the same, of sizes that break a condition far from the recorded ones
 _COMBINATIONS = 500  # sizes looked at for those that fulfil every condition
+_INNER = 100  # of those that break one, how many are looked at for such as are not at its border
 _BROKEN = 24  # of those that break one, how many are looked at for such as break no other
 _EFFORT = 6_000  # conditions that are evaluated, at a millisecond each if they are long
 
@@ -248,11 +249,22 @@ class _Search:
         if not only:  # whatever breaks it breaks others too
             only = [{**self.middle, **one} for one in within[:_ALTERNATIVES]]
         large = [one for one in reversed(within) if self._grown(one) <= _FAR]
-        farther = itertools.islice(self._breaking_only(condition, large), _ALTERNATIVES)
-        far = [one for one in farther if one not in only]
-        for sizes in (only, far):
-            if sizes:
-                yield [{**one, **self.keep} for one in sizes]
+        # At its border code may give the same either way: ``a < b`` where a equals b.
+        inside = [one for one in within[:_INNER] if self._is_inside(condition, one)]
+        tried = [only]
+        for farther in (inside, large):
+            found = itertools.islice(self._breaking_only(condition, farther), _ALTERNATIVES)
+            tried.append([one for one in found if not any(one in others for others in tried)])
+        for sizes in filter(None, tried):
+            yield [{**one, **self.keep} for one in sizes]
+
+    def _is_inside(self, condition: Condition, sizes: Sizes) -> bool:
+        """Whether sizes next to these break a condition too."""
+        return not any(
+            self.holds(condition, {**sizes, **self.keep, name: size + step})
+            for name, size in sizes.items()
+            for step in (-1, 1)
+        )
 
     def _from_middle(self, sizes: Sizes) -> float:
         return _distance(sizes, self.middle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,8 +14,8 @@ from torchferry.errors import UsageError
 from torchferry.values.flatten import Path, register_pytrees
 
 __all__ = [
-    "fixed_integer", "flat_arguments", "input_sizes", "leaves_of", "named_path", "path_of",
-    "preallocated_caches", "program_inputs", "replace_leaves",
+    "containers_of", "fixed_integer", "flat_arguments", "input_sizes", "leaves_of", "named_path",
+    "path_of", "preallocated_caches", "program_inputs", "replace_leaves",
 ]  # fmt: skip
 
 
@@ -96,6 +97,33 @@ def flat_arguments(program: ExportedProgram) -> list[tuple[Path, Any]]:
     args, kwargs = program.example_inputs or ((), {})
     pairs = pytree.tree_flatten_with_path(args)[0] + pytree.tree_flatten_with_path(kwargs)[0]
     return [(path_of(key_path), leaf) for key_path, leaf in pairs]
+
+
+def containers_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Path, str]:
+    """Every list, tuple and dictionary within the arguments, and every None, in a few words.
+
+    Code may ask for the length of a list, walk a dictionary in its order, or ask for None.
+    """
+    found: dict[Path, str] = {}
+
+    def describe(path: Path, value: Any) -> None:
+        if value is None:
+            found[path] = "None"
+        elif type(value) in (list, tuple):
+            found[path] = f"a {type(value).__name__} of {len(value)}"
+            items: Any = enumerate(value)
+        elif type(value) in (dict, OrderedDict):
+            found[path] = f"a {type(value).__name__} of {', '.join(map(repr, value)) or 'nothing'}"
+            items = value.items()
+        if path in found and value is not None:
+            for key, item in items:
+                describe((*path, key if isinstance(key, str | int) else f"[{key!r}]"), item)
+
+    for position, value in enumerate(args):
+        describe((position,), value)
+    for name, value in kwargs.items():
+        describe((name,), value)
+    return found
 
 
 def fixed_integer(example: Any) -> int | None:

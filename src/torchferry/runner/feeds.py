@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchferry.errors import Mismatch, UsageError
 from torchferry.observer.naming import in_cache, unaliased
-from torchferry.observer.tree import path_of
+from torchferry.observer.tree import containers_of, path_of
 from torchferry.runner.conditions import check_conditions
 from torchferry.runner.dimensions import check_sizes, feed_sizes, named_axes
 from torchferry.values.describe import string_type
@@ -119,26 +119,33 @@ class Feeder:
             keyed, structure = pytree.tree_flatten_with_path((args, kwargs))
             leaves = [leaf for _, leaf in keyed]
             paths = [path_of(key_path)[1:] for key_path, _ in keyed]
-            self._check_order([self._named(path) for path in paths])
+            self._check_containers(args, kwargs)
             if len(self._paths) >= _STRUCTURES:
                 self._paths.clear()
             self._paths[structure] = paths
         return zip(paths, leaves, strict=True)
 
-    @cached_property
-    def _order(self) -> dict[Path, list[str | int]]:
-        return _keys([*self._places])
-
-    def _check_order(self, paths: Sequence[Path]) -> None:
-        """Refuse mappings in another order than exported: code that walks them would differ."""
-        for parent, keys in _keys([path for path in paths if path in self._places]).items():
-            exported = [key for key in self._order.get(parent, keys) if key in keys]
-            if exported != keys:
+    def _check_containers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse lists, mappings and None that are not those exported: code may ask for them."""
+        exported = {
+            _constant_name(self._signature, key): kind
+            for key, kind in self._signature.containers.items()
+        }
+        given = {
+            path_text(self._named(path)): kind
+            for path, kind in containers_of(args, kwargs).items()
+        }
+        for place in dict.fromkeys([*exported, *given]):
+            wanted, got = exported.get(place, "nothing"), given.get(place, "nothing")
+            absent = {wanted, got} == {"nothing", "None"}  # as the default mostly is
+            if wanted != got and not absent and not self._is_tensor(place):
                 raise UsageError(
-                    f"{path_text(parent)} has its entries in the order {', '.join(map(str, keys))}"
-                    f", and was exported with {', '.join(map(str, exported))}: give them in that "
-                    "order"
+                    f"argument {place} is {got}, and was exported as {wanted}: the model's code "
+                    "may do something else for it. Give it as exported, or export it so"
                 )
+
+    def _is_tensor(self, place: str) -> bool:
+        return any(path_text(path) == place for path in self._places)
 
     @cached_property
     def _constants(self) -> dict[str, Constant]:
@@ -173,15 +180,6 @@ class Feeder:
                     f"argument {name} was exported as {value!r}, which is not "
                     f"forward's default: give {name}={value!r} in every call"
                 )
-
-
-def _keys(paths: Sequence[Path]) -> dict[Path, list[str | int]]:
-    """Keys within the arguments in their order, by the path of what holds them."""
-    keys: dict[Path, dict[str | int, None]] = {}
-    for path in paths:
-        for depth in range(1, len(path)):
-            keys.setdefault(path[:depth], {})[path[depth]] = None
-    return {parent: list(found) for parent, found in keys.items()}
 
 
 def _is_same(wanted: Constant, value: Any) -> bool:

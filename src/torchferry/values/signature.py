@@ -61,6 +61,8 @@ class Signature:
         complex: names of the inputs and outputs that are complex for the model, and in the graph
             real, with a last axis of two.
         integers: what the inputs that are Python integers are called as sizes, by input.
+        containers: the lists, tuples, dictionaries and None among the arguments, by path as text,
+            in the words of ``torchferry.observer.tree.containers_of``.
         unproven: why the model computes nothing that was found right; ``""`` if something was.
     """
 
@@ -75,6 +77,7 @@ class Signature:
     complex: tuple[str, ...] = ()
     integers: Mapping[str, str] = field(default_factory=dict)
     unproven: str = ""
+    containers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -110,6 +113,7 @@ class Signature:
                 "complex": self.complex,
                 "integers": dict(self.integers),
                 "unproven": self.unproven,
+                "containers": dict(self.containers),
             }
         )
 
@@ -135,6 +139,7 @@ class Signature:
                 complex=_strings(data.get("complex", [])),
                 integers=_texts(data.get("integers", {})),
                 unproven=_strings([data.get("unproven", "")])[0],
+                containers=_texts(data.get("containers", {})),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(

@@ -260,6 +260,36 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
         [([ones(n, 2), ones(n, 2)],) for n in (2, 3)],
         [([ones(4, 2)] * 3,), ([ones(4, 2)],), ([ones(1, 2), ones(1, 2)],)],
     ),
+    "a list or a tuple": (
+        lambda self, xs: xs[0] * 2 if isinstance(xs, tuple) else xs[0] - 1,
+        [([ones(2, 4)],), ([ones(3, 4)],)],
+        [((ones(1, 4),),), ([ones(1, 4)],), ([ones(1, 4), None],)],
+    ),
+    "an empty list": (
+        lambda self, x, more=None: x * 2 if more is None else x - 1,
+        [(ones(2, 4), None), (ones(3, 4), None)],
+        [(ones(1, 4), []), (ones(1, 4), {}), (ones(1, 4),)],
+    ),
+    "a key without a tensor": (
+        lambda self, d: d["x"] * 2 if "mask" in d else d["x"] - 1,
+        [({"x": ones(2, 4)},), ({"x": ones(3, 4)},)],
+        [({"x": ones(1, 4), "mask": None},), ({"x": ones(1, 4)},)],
+    ),
+    "two integers": (
+        lambda self, x, a, b: x[a:b] if a < b else x[b:a] * 2,
+        [(ones(6, 4), 1, 3), (ones(9, 4), 2, 5)],
+        [(ones(7, 4), 3, 1), (ones(7, 4), 2, 2), (ones(7, 4), 0, 4)],
+    ),
+    "the type of a size": (
+        lambda self, x: x * 2 if isinstance(x.shape[0], int) else x - 1,
+        _rows(2, 5),
+        _rows(1, 4),
+    ),
+    "a size as text": (
+        lambda self, x: x * {"2": 1.0, "5": 5.0}.get(f"{x.shape[0]}", 9.0),
+        _rows(2, 5),
+        _rows(1, 4, 5),
+    ),
     "another dtype": (
         lambda self, x: x * 2 if x.dtype == torch.float32 else x - 1,
         [(ones(2, 4),), (ones(3, 4),)],
