@@ -182,7 +182,7 @@ def test_a_mapping_in_another_order_is_refused():
     containers = {"d": "a dict of 'b', 'a'"}
     feed = Feeder(Signature(("d",), slots, {}, flatten(())[1], (), containers=containers), infos)
     assert list(feed(({"b": IDS, "a": IDS},), {})) == ["b", "a"]
-    with pytest.raises(UsageError, match="d is a dict of .a., .b., and was exported as a dict of"):
+    with pytest.raises(UsageError, match=r"d is a dict of .a., .b., and was exported as"):
         feed(({"a": IDS, "b": IDS},), {})
 
 
