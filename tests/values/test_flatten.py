@@ -337,3 +337,10 @@ def test_a_class_may_be_replaced_when_it_is_read():
     with pytest.raises(UsageError, match="gone:Thing is not found"):
         structure_from_json(data)
     assert unflatten([1], structure_from_json(data, lambda _: dict)) == {"x": 1}
+
+
+def test_an_object_in_several_places_stays_one_when_leaves_are_mapped():
+    x = torch.ones(2)
+    first, second, other = map_leaves(lambda leaf: leaf * torch.rand(1), [x, x, torch.ones(2)])
+    assert first is second
+    assert other is not first

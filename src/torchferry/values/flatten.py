@@ -181,11 +181,17 @@ def _rebuild(
 def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
     """The same nested value with ``fn`` applied to every leaf, None included.
 
+    An object that stands in several places stays one.
+
     >>> map_leaves(lambda x: x + 1, [1, {"a": 2}])
     [2, {'a': 3}]
     """
     leaves, structure = flatten(value)
-    return unflatten([fn(leaf) for _, leaf in leaves], structure)
+    changed: dict[int, Any] = {}
+    for _, leaf in leaves:
+        if id(leaf) not in changed:
+            changed[id(leaf)] = fn(leaf)
+    return unflatten([changed[id(leaf)] for _, leaf in leaves], structure)
 
 
 def path_text(path: Path) -> str:
