@@ -193,7 +193,7 @@ PICKY = (
         ("bad:alone --inputs bad.py:one", 2, "--inputs bad.py:one gave 1 input set"),
         ("bad:alone --inputs no.py:one", 2, "there is no file no.py"),
         ("bad:alone --inputs bad.py:none", 2, "bad.py has no 'none'; did you mean one"),
-        ("bad:alone --inputs bad.py", 2, "--inputs takes FILE.py:function"),
+        ("bad:alone --inputs bad.py", 2, "--inputs takes FILE.py:NAME"),
         ("bad:alone --inputs bad.py:wrong", 2, "--inputs bad.py:wrong gave int; expected a list"),
         ("bad:alone --inputs bad.py:fails", 2, "bad.py:fails raised ZeroDivisionError"),
         # Options.

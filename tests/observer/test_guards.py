@@ -73,7 +73,7 @@ def test_sizes_of_nested_and_variadic_inputs_are_found():
             a, xs, z = torch.randn(n + 1), torch.randn(3 * n), torch.randn(n * n)
             model(torch.randn(n), {"a": [a]}, xs, z=z)
     found = conditions_of(torchferry.capture(model, seen).program, str)
-    assert sorted(condition.test for condition in found if not condition.of_empty) == [
+    assert sorted(condition.test for condition in found if not condition.of_special) == [
         "n0 + n1 > 5",
         "n0 > 1",
         "n0 > 2",
@@ -106,3 +106,27 @@ def test_a_guard_against_size_1_stays_where_the_model_computes_something_else(tm
     for one in (program, torchferry.load(program.save(tmp_path / "m.onnx"))):
         with pytest.raises(UsageError, match="sizes with rows > 1, and rows is 1"):
             one(torch.randn(1, 3), torch.randn(4))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x, y: x.squeeze() * 2,
+        lambda x, y: x.squeeze(0).sum(-1),
+        lambda x, y: (x[1:] * 2).squeeze((0,)) + y.sum(),
+    ],
+)
+def test_a_size_that_may_be_squeezed_is_not_1(body):
+    """torch denies that it is 1 and keeps no guard; its own program squeezes when it runs."""
+    model = Model(body)
+    program = torchferry.to_onnx(
+        model, (torch.randn(10, 3), torch.randn(4)), dynamic_shapes=({0: "rows"}, None)
+    )
+    for rows in (1, 2, 5):
+        inputs = torch.randn(rows, 3), torch.randn(4)
+        try:
+            got = program(*inputs)
+        except UsageError:
+            assert rows < 3
+            continue
+        torch.testing.assert_close(got, model(*inputs))

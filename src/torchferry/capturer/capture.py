@@ -91,7 +91,6 @@ class _Outcome:
     changed: list[Change] = field(default_factory=list)
     rewritten: str = ""
     joined: tuple[str, ...] = ()
-    oblivious: bool = True
 
     @property
     def fixes(self) -> bool:
@@ -267,7 +266,7 @@ class _Driver:
             rewritten=outcome.rewritten,
             joined=outcome.joined,
             lines=guard_lines(outcome.program, outcome.events.guards),
-            doubts=tuple(guards_of_special_sizes(outcome.program, oblivious=outcome.oblivious)),
+            doubts=tuple(guards_of_special_sizes(outcome.program)),
             registered=self.registered,
         )
 
@@ -315,7 +314,7 @@ def _try(
     strategy: _Strategy,
     custom_patches: Sequence[Patch | type[Any]],
 ) -> _Outcome:
-    outcome = _Outcome(oblivious=strategy.oblivious)
+    outcome = _Outcome()
     names = accept_aliases(model, seen.normalized(seen.best)[1])
     window = bool(sliding_layers(names))
     checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")

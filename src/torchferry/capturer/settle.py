@@ -143,7 +143,7 @@ def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int
     names = sorted(condition.names)
     if not set(names) <= usual.keys():
         return
-    for count in range(1, len(names) + 1):
+    for count in range(len(names) + 1):  # none at first: ``n == 1`` holds for no usual size
         for chosen in itertools.combinations(names, count):
             for small in itertools.product((1, 0), repeat=count):
                 sizes = {**usual, **dict(zip(chosen, small, strict=True))}

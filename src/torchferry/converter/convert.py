@@ -131,7 +131,7 @@ def convert_with_torch(
     mutation.refuse_mutations(program)
     names = dimension.DimensionNames(program, dims or {})
     dimension.rename_dimensions(translated, names)
-    doubts = guards_of_special_sizes(program, oblivious=False)
+    doubts = guards_of_special_sizes(program)
     conditions = conditions_of(program, names, doubts=doubts)
     return _finished(translated, program, names, defaults, conditions=conditions), program
 

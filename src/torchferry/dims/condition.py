@@ -124,6 +124,11 @@ class Condition:
         """Whether it says no more than that a size is not 0, or an integer not negative."""
         return self.test in ("n0 != 0", "n0 >= 0")
 
+    @property
+    def of_special(self) -> bool:
+        """Whether it says no more than that a size is not 0 or not 1: torch keeps no guard."""
+        return self.of_empty or self.test == "n0 != 1"
+
     @cached_property
     def matters(self) -> bool:
         """Whether it fails for sizes beyond 1, as far as `samples` show, and is no test for 1.

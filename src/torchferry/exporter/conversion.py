@@ -118,7 +118,7 @@ def _settled(model: torch.nn.Module, captured: Captured, call: Call) -> Captured
         },
         positional=tuple(inspect.signature(model.forward).parameters),
     )
-    doubts = tuple(guards_of_special_sizes(program, oblivious=True))
+    doubts = tuple(guards_of_special_sizes(program))
     return settle_guards(model, seen, replace(captured, doubts=doubts))
 
 

@@ -140,6 +140,8 @@ class _Search:
         """Names that conditions tie together, with these conditions."""
         parts: list[tuple[set[str], list[Condition]]] = []
         for condition in self.conditions:
+            if condition.of_special:
+                continue  # sizes of 0 and 1 are tried, alone and together
             names, held = set(condition.names) - self.keep.keys(), [condition]
             for part in [one for one in parts if one[0] & names]:
                 parts.remove(part)

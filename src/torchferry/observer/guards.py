@@ -68,7 +68,7 @@ def conditions_of(
             found.setdefault(condition)
     if only is None:
         known = tuple(found)
-        found |= dict.fromkeys(_of_ranges(program, named, known))
+        found |= dict.fromkeys([*_of_ranges(program, named, known), *_of_squeezes(program, named)])
         for guard in doubts:
             for one in _read(guard, sources, "", program, named):
                 beyond = int(one.test.rpartition(" ")[2])
@@ -137,6 +137,17 @@ def _of_ranges(
             if limits.upper.is_Integer and int(limits.upper) < _UNLIMITED:
                 upper = int(limits.upper)
                 yield from _unless_known(f"n0 <= {upper}", named(str(size)), upper + 1, known)
+
+
+def _of_squeezes(program: ExportedProgram, named: Callable[[str], str]) -> Iterator[Condition]:
+    """Sizes that are not 1 as the program was traced, but are taken away if they are 1 later."""
+    for node in program.graph.nodes:
+        if getattr(node.target, "overloadpacket", None) is torch.ops.aten.squeeze:
+            shape = node.args[0].meta["val"].shape
+            axes = node.args[1] if len(node.args) > 1 else range(len(shape))
+            for axis in [axes] if isinstance(axes, int) else axes:
+                if isinstance(shape[axis], torch.SymInt):
+                    yield Condition("n0 != 1", (named(str(shape[axis])),))
 
 
 def _unless_known(
@@ -267,22 +278,18 @@ def _line_of_torch(place: Any) -> str:
     return f"{where.split(' in ')[0]}: {code}" if code else ""
 
 
-def guards_of_special_sizes(program: ExportedProgram, *, oblivious: bool) -> Iterator[str]:
+def guards_of_special_sizes(program: ExportedProgram) -> Iterator[str]:
     """Guards against sizes of 0 and 1, which torch takes for impossible and keeps no guard of.
 
-    Its symbols of sizes are positive numbers, so that ``if x.shape[0]:`` is true for all of them.
-
-    Args:
-        program: as torch.export made it.
-        oblivious: whether it was made where a size of 1 is like any other.
+    Its symbols of sizes are positive numbers, so that ``if x.shape[0]:`` is true for all of them;
+    and whether a size is 1, as ``x.squeeze()`` asks, it denies, also where 1 is like any other.
     """
     ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
     for text, size in _size_sources(program):
         limits = ranges.get(size)
         if ".size()" in text and limits is not None:
             yield f"{text} != 0"
-            if limits.lower == _SPECIAL and not oblivious:
-                yield f"{text} != 1"
+            yield f"{text} != 1"
 
 
 def _shape_environment(program: ExportedProgram) -> Any:
