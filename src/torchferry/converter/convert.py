@@ -26,6 +26,8 @@ DEFAULT_OPSET = 20  # IR 10: loads in every onnxruntime since 1.17 and in optimu
 OPSETS = range(18, min(onnx.defs.onnx_opset_version(), 28) + 1)
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
+_OF_CAPTURES = ("lines", "doubts", "unproven")
+
 
 class Capture(Protocol):
     """What `torchferry.capturer` knows of a program that it made."""
@@ -83,8 +85,7 @@ def convert(
             that it computes.
     """
     opset = check_opset(opset, OPSETS)
-    lines, doubts = getattr(program, "lines", {}), getattr(program, "doubts", ())
-    unproven = getattr(program, "unproven", "")
+    lines, doubts, unproven = (getattr(program, name, "") for name in _OF_CAPTURES)
     program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -96,7 +97,7 @@ def convert(
     model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    conditions = conditions_of(program, names, lines, doubts)
+    conditions = conditions_of(program, names, dict(lines), doubts)
     return _finished(model, program, names, defaults, conditions=conditions, unproven=unproven)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import NameFixPass
+from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.utils import _pytree as pytree
@@ -65,19 +66,25 @@ def read_signature(
     tops = {str(slot.path[0]) for slot in inputs}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
     tests = tuple((one.test, one.sizes, one.line) for one in conditions)
-    integers = {
-        slot.name: named(str(node.meta["val"]))
-        for slot, (_, node) in zip(inputs, given, strict=True)
-        if isinstance(node.meta["val"], torch.SymInt)
-    }
-    containers = {
-        path_text(named_path(program, path)): kind
-        for path, kind in containers_of(args, kwargs).items()
-    }
     return Signature(
         parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
-        (*doubled, *returned), integers, containers=containers,
+        (*doubled, *returned), _integers(inputs, given, named), containers=_containers(program),
     )  # fmt: skip
+
+
+def _integers(
+    slots: Sequence[Slot], given: Sequence[tuple[Path, fx.Node]], named: Callable[[str], str]
+) -> dict[str, str]:
+    """What the inputs that are Python integers are called as sizes."""
+    examples = zip(slots, (node.meta["val"] for _, node in given), strict=True)
+    return {
+        slot.name: named(str(value)) for slot, value in examples if isinstance(value, torch.SymInt)
+    }
+
+
+def _containers(program: ExportedProgram) -> dict[str, str]:
+    found = containers_of(*(program.example_inputs or ((), {})))
+    return {path_text(named_path(program, path)): kind for path, kind in found.items()}
 
 
 def write_signature(model: ir.Model, signature: Signature) -> None:

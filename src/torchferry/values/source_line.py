@@ -29,6 +29,7 @@ _BETWEEN = tuple(  # called by the user's code while it is captured: further out
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_GENERATED = ("<eval_with_key", "<frozen", "<string>", "<unknown")  # not what a user types in
 _MODES = ("__torch_function__", "__torch_dispatch__")
 _CALLED = ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy")  # by torch
 
@@ -50,12 +51,12 @@ def shown_line(file: str, number: int | str, code: str | None = None) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's, the standard library's, of what torch calls, or no file at all.
+    """Whether a file is torch's, the standard library's, of what torch calls, or generated code.
 
     Other packages, such as transformers, hold models: their lines are worth naming.
     """
     called = package_of(file) in (*_CALLED, "Python")
-    return called or file.startswith((_TORCH, "<", *_BETWEEN))
+    return called or file.startswith((_TORCH, *_GENERATED, *_BETWEEN))
 
 
 def is_own(file: str) -> bool:
