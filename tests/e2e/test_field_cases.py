@@ -17,10 +17,7 @@ from field_cases import cases
 LATER = {  # refused with a reason today, and to be exported
     "container_of_their_own": "the container is not named",
     "local_dataclass_result": "classes inside functions cannot be found again",
-    "decoder_with_a_causal_mask": "PyTorch's own module looks at the values of the mask",
     "length_of_a_tensor": "len(x) fixes a size",
-    "sizes_as_a_tensor": "a tensor made of sizes fixes them",
-    "shape_as_tensor": "it needs data while it is traced",
     "loop_that_fills_a_tensor": "loops are rewritten only if asked for",
     "branch_on_a_constant_buffer": "buffers that nothing writes are no constants yet",
     "singular_values_only": "results that nobody reads need a form",
@@ -38,7 +35,9 @@ def outcome(name: str) -> dict[str, str]:
     return row
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LATER)) for name in cases()]
+)
 def test_it_is_equal_or_refused_in_words(name: str) -> None:
     row = outcome(name)
     notes = cases()[name]()[3]

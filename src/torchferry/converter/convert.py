@@ -97,7 +97,7 @@ def convert(
     model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    conditions = conditions_of(program, names, dict(lines), doubts)
+    conditions = conditions_of(program, names, dict(lines or {}), doubts)
     return _finished(model, program, names, defaults, conditions=conditions, unproven=unproven)
 
 
