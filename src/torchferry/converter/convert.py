@@ -26,8 +26,6 @@ DEFAULT_OPSET = 20  # IR 10: loads in every onnxruntime since 1.17 and in optimu
 OPSETS = range(18, min(onnx.defs.onnx_opset_version(), 28) + 1)
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
-_OF_CAPTURES = ("lines", "doubts", "unproven")
-
 
 class Capture(Protocol):
     """What `torchferry.capturer` knows of a program that it made."""
@@ -81,11 +79,11 @@ def convert(
         UsageError: the opset is out of range, there is no program, or no module of a class.
         MissingLowering: operators have no ONNX form; all of them are named.
         ConversionError: an operator cannot be written with what it is given, or the program
-            writes to its inputs or buffers, which an ONNX graph cannot do, or returns nothing
-            that it computes.
+            writes to its inputs or buffers, or returns nothing that it computes.
     """
     opset = check_opset(opset, OPSETS)
-    lines, doubts, unproven = (getattr(program, name, "") for name in _OF_CAPTURES)
+    lines, doubts = getattr(program, "lines", None), getattr(program, "doubts", ())
+    unproven = getattr(program, "unproven", "")
     program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -97,7 +95,7 @@ def convert(
     model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    conditions = conditions_of(program, names, dict(lines or {}), doubts)
+    conditions = conditions_of(program, names, lines, doubts)
     return _finished(model, program, names, defaults, conditions=conditions, unproven=unproven)
 
 
