@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.huggingface import accept_aliases
@@ -26,7 +27,7 @@ from torchferry.observer import Observation
 from torchferry.observer.guards import conditions_of
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
-from torchferry.observer.tree import input_sizes, program_inputs
+from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths
@@ -53,6 +54,8 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         captured: changed in place as far as the guards of its program go.
     """
     program = captured.program
+    if not _has_data(model, seen):  # torch's own guards are all there is
+        return replace(captured, doubts=())
     named = _names(captured, seen)
 
     def judge(sizes: dict[str, int], _: Note) -> Verdict | None:
@@ -76,6 +79,18 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     if right is not None and right.kind == "differs":
         unproven = f"the program is wrong for the call it was captured with: {right.numbers}"
     return replace(captured, doubts=(), unproven=unproven)
+
+
+def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
+    """Whether there are numbers to compute with, and no fake or meta tensors."""
+    args, kwargs = seen.normalized(seen.best)
+    leaves = leaves_of(args, kwargs).values()
+    tensors = [*model.parameters(), *model.buffers(), *leaves]
+    return not any(
+        one.is_meta or isinstance(one, FakeTensor)
+        for one in tensors
+        if isinstance(one, torch.Tensor)
+    )
 
 
 Ask = Callable[[dict[str, int]], Verdict | None]
