@@ -329,6 +329,7 @@ def child(read: Read, good: Path, work: Path, seeds: list[int], report: Path) ->
     if pages:
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    torch.set_num_threads(1)  # those of this process's parent are not in its copy
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     with report.open("a") as stream:
         for seed in seeds:

@@ -72,7 +72,8 @@ def test_what_the_code_fixes_is_named() -> None:
     seen = observed(model, (torch.rand(3, 8, 4), 1), (torch.rand(5, 9, 4), 2))
     (fixed,) = capture(model, seen).fixed
     assert (fixed.argument, fixed.axis, fixed.name) == ("dim", -1, "dim")
-    assert str(fixed) == f"integer dim was fixed to {fixed.size}"
+    assert str(fixed).startswith(f"integer dim was fixed to {fixed.size} by {__file__}:")
+    assert str(fixed).endswith(": return x.softmax(dim)")
     report = tf.export(model, seen).report
     assert not report.ok
     assert any("integer dim was fixed to" in problem for problem in report.problems)
