@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+import torchferry
 from torchferry.converter import convert
 from torchferry.converter.signature import read_signature
-from torchferry.errors import ConversionError
+from torchferry.errors import ConversionError, UsageError
 from torchferry.values import make_dynamic_cache, make_encoder_decoder_cache, max_diff
 from torchferry.values.clone import clone
 from torchferry.values.flatten import register_pytrees
@@ -220,3 +221,14 @@ def test_complex_numbers_come_back_as_they_went_in(session):
     run = session(convert(program))
     for inputs in sets:
         torch.testing.assert_close(run(*inputs), Turned()(*inputs))
+
+
+def test_a_none_that_was_given_is_not_the_default():
+    class Model(torch.nn.Module):
+        def forward(self, x, flag=False):
+            return x * 2 if flag is None else x - 1
+
+    program = torchferry.to_onnx(Model(), (torch.ones(2),), {"flag": None})
+    assert program(torch.ones(2), flag=None).tolist() == [2, 2]
+    with pytest.raises(UsageError, match="no input for argument flag"):
+        program(torch.ones(2), flag=False)

@@ -18,7 +18,13 @@ from torchferry.dims import Condition
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import store_signature
 from torchferry.observer.naming import input_name, output_name
-from torchferry.observer.tree import containers_of, leaves_of, named_path, program_inputs
+from torchferry.observer.tree import (
+    containers_of,
+    flat_arguments,
+    leaves_of,
+    named_path,
+    program_inputs,
+)
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import Constant, Signature, Slot
@@ -62,8 +68,8 @@ def read_signature(
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
     known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
     required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
-    # Whoever gives a default by name gives what was exported, unless it is an input.
-    tops = {str(slot.path[0]) for slot in inputs}
+    # Whoever gives a default by name gives what was exported, unless something else was given.
+    tops = {str(named_path(program, path)[0]) for path, _ in flat_arguments(program)}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
     tests = tuple((one.test, one.sizes, one.line) for one in conditions)
     return Signature(
