@@ -1,7 +1,7 @@
 """Damaged, foreign and hostile files: every loader gives a result or one of our own errors.
 
-Each damage is made from a seed, the same in every run. Files are read in processes of their own,
-with little time and memory, so that a crash, a hang or a huge allocation is a failure too.
+Each damage is made from a seed. Files are read in processes with little time and memory of their
+own: a crash, a hang or a huge allocation is a failure too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ FAST, SLOW = 24, 300  # damages of each loader
 SECONDS, MEMORY = 20, 2**31  # of one damage
 Change = Callable[[bytes, random.Random], bytes]
 Read = Callable[[Path], object]
-
 
 # Damages ----------------------------------------------------------------------------------------
 
@@ -329,7 +328,7 @@ def child(read: Read, good: Path, work: Path, seeds: list[int], report: Path) ->
     if pages:
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    torch.set_num_threads(1)  # those of this process's parent are not in its copy
+    torch.set_num_threads(1)  # the parent's are not in its copy
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     with report.open("a") as stream:
         for seed in seeds:
