@@ -90,3 +90,19 @@ def test_a_text_for_people_fixes_nothing(captured):
 
     captured(Shows(), [(torch.ones(n),) for n in (3, 5, 1)])
     assert all(one.subject.startswith("torch.") for one in PATCHES)
+
+
+def test_a_text_within_a_check_over_several_lines_fixes_nothing(captured):
+    def require_check(condition, message):
+        assert condition, message
+
+    class Checks(torch.nn.Module):
+        def forward(self, x):
+            require_check(
+                x.shape[0] > 0,
+                f"rows: {x.shape[0]}",
+            )
+            return x + x.shape[0]
+
+    found = captured(Checks(), [(torch.ones(n),) for n in (3, 5, 1)])
+    assert not found.fixed

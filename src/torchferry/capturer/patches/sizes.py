@@ -72,11 +72,21 @@ def _as_text(original: Function) -> Function:
     def text(self: torch.SymInt) -> Any:
         """The text of the number, which fixes it, where the user's code computes with it."""
         frame = sys._getframe(2)  # this function's caller is the one that counts hits
-        if _SHOWN.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
+        if _SHOWN.search(_statement(frame.f_code.co_filename, frame.f_lineno)):
             return original(self)
         return str(int(self))
 
     return text
+
+
+def _statement(file: str, number: int) -> str:
+    """A line, with the one that opens the brackets it stands in."""
+    line = linecache.getline(file, number)
+    indent = len(line) - len(line.lstrip())
+    for above in (linecache.getline(file, n) for n in range(number - 1, max(number - 30, 0), -1)):
+        if above.strip() and len(above) - len(above.lstrip()) < indent:
+            return above + line if above.rstrip().endswith(("(", "[", "{", ",")) else line
+    return line
 
 
 def _of_user(*_args: Any) -> bool:
