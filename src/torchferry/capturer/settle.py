@@ -24,7 +24,7 @@ from torchferry.dims import Condition, parse_size, solve_renaming
 from torchferry.judge import Verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
-from torchferry.observer.guards import conditions_of
+from torchferry.observer.guards import read_guards
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
@@ -70,8 +70,8 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     with _asking(judge, model) as ask:
         right = ask(seen.sizes_of(seen.best))
         is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
-        for guard in [*program._guards_code, *captured.doubts]:
-            conditions = conditions_of(program, named, only=guard)
+        guards = [*program._guards_code, *captured.doubts]
+        for guard, conditions in read_guards(program, named, guards).items():
             if not conditions or not all(map(is_needless, conditions)):
                 kept.append(guard)
     program._guards_code[:] = kept

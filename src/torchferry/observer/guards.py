@@ -30,7 +30,13 @@ from torchferry.observer.tree import (
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["conditions_of", "guard_lines", "guards_of_special_sizes", "store_signature"]
+__all__ = [
+    "conditions_of",
+    "guard_lines",
+    "guards_of_special_sizes",
+    "read_guards",
+    "store_signature",
+]
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.GtE: operator.ge,
@@ -46,7 +52,6 @@ def conditions_of(
     named: Callable[[str], str] = str,
     lines: Mapping[str, str] | None = None,
     doubts: Iterable[str] = (),
-    only: str | None = None,
 ) -> list[Condition]:
     """What the sizes and integers of the program's inputs must fulfil.
 
@@ -58,22 +63,42 @@ def conditions_of(
         named: a size in torch's symbols to the same in the user's names.
         lines: ``file:line: code`` by guard, as `guard_lines` gives them.
         doubts: what `guards_of_special_sizes` gives, as far as nobody has tried it.
-        only: the one guard to read, in place of all guards and ranges.
+    """
+    doubts = tuple(doubts)
+    lines = guard_lines(program) | dict(lines or {})
+    read = read_guards(program, named, (*program._guards_code, *doubts), lines)
+    found = {condition: None for guard in program._guards_code for condition in read[guard]}
+    known = tuple(found)
+    found |= dict.fromkeys([*_of_ranges(program, named, known), *_of_squeezes(program, named)])
+    for one in (one for guard in doubts for one in read[guard]):
+        beyond = int(one.test.rpartition(" ")[2])
+        found |= dict.fromkeys(_unless_known(one.test, one.sizes[0], beyond, known))
+    return [condition for condition in found if not _is_trivial(condition)]
+
+
+def read_guards(
+    program: ExportedProgram,
+    named: Callable[[str], str],
+    guards: Iterable[str],
+    lines: Mapping[str, str] | None = None,
+) -> dict[str, list[Condition]]:
+    """What each of some guards says; nothing of one that holds for all sizes.
+
+    Args:
+        program: as torch.export made it.
+        named: see `conditions_of`.
+        guards: in the form of torch's.
+        lines: see `conditions_of`.
     """
     sources = {text: named(size) for text, size in _size_sources(program)}
-    lines = guard_lines(program) | dict(lines or {})
-    found: dict[Condition, None] = {}
-    for guard in program._guards_code if only is None else (only,):
-        for condition in _read(guard, sources, lines.get(guard, ""), program, named):
-            found.setdefault(condition)
-    if only is None:
-        known = tuple(found)
-        found |= dict.fromkeys([*_of_ranges(program, named, known), *_of_squeezes(program, named)])
-        for guard in doubts:
-            for one in _read(guard, sources, "", program, named):
-                beyond = int(one.test.rpartition(" ")[2])
-                found |= dict.fromkeys(_unless_known(one.test, one.sizes[0], beyond, known))
-    return [condition for condition in found if not _is_trivial(condition)]
+    read = {
+        guard: _read(guard, sources, (lines or {}).get(guard, ""), program, named)
+        for guard in guards
+    }
+    return {
+        guard: [one for one in conditions if not _is_trivial(one)]
+        for guard, conditions in read.items()
+    }
 
 
 def store_signature(signature: Signature, metadata: MutableMapping[str, str]) -> bool:
@@ -112,7 +137,12 @@ def _examples(program: ExportedProgram, guard: str) -> Iterator[tuple[str, int]]
     """Dynamic sizes of the inputs that a guard names, or of all, as they were at the capture."""
     leaves = leaves_of(*(program.example_inputs or ((), {})))
     inputs = list(program_inputs(program))
-    named = {path for path, _ in inputs if any(text in guard for text in _texts(program, path))}
+    numbers = {path: number for number, (path, _) in enumerate(flat_arguments(program))}
+    named = {
+        path
+        for path, _ in inputs
+        if any(text in guard for text in _texts(program, path, numbers[path]))
+    }
     for path, node in inputs:
         for axis, size in input_sizes(node).items():
             if (path in named or not named) and not isinstance(size, int):
@@ -208,12 +238,13 @@ class _Numbered(ast.NodeTransformer):
 
 def _size_sources(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """How guards call each size and integer of an input, and the same in torch's symbols."""
+    numbers = {path: number for number, (path, _) in enumerate(flat_arguments(program))}
     for path, node in program_inputs(program):
         for axis, size in input_sizes(node).items():
-            for text in _texts(program, path):
+            for text in _texts(program, path, numbers[path]):
                 yield (text if axis < 0 else f"{text}.size()[{axis}]"), str(size)
     for path, number in _fixed_integers(program):
-        for text in _texts(program, path):
+        for text in _texts(program, path, numbers[path]):
             yield text, str(number)
 
 
@@ -225,13 +256,12 @@ def _fixed_integers(program: ExportedProgram) -> Iterator[tuple[ValuePath, int]]
             yield path, int(leaf)
 
 
-def _texts(program: ExportedProgram, path: ValuePath) -> Iterator[str]:
+def _texts(program: ExportedProgram, path: ValuePath, number: int) -> Iterator[str]:
     """How guards call an argument: by its place, or, of a strict capture, by its number."""
     named = named_path(program, path)
     for place in {named, *_variadic(named)}:
         yield "L" + "".join(f"[{key!r}]" for key in place)
-    paths = [place for place, _ in flat_arguments(program)]
-    yield f"L['flat_args'][{paths.index(path)}]"
+    yield f"L['flat_args'][{number}]"
 
 
 def _variadic(path: ValuePath) -> Iterator[ValuePath]:
