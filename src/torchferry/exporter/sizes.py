@@ -130,6 +130,8 @@ class _Search:
         best = seen.sizes_of(seen.best)
         known = {*self.names, *keep}
         self.conditions = [c for c in conditions if c.names and c.names <= known]
+        integers = {one.integer.size.name for one in seen.arguments if one.integer is not None}
+        self.small = {name: int(name not in integers) for name in self.names}
         self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
         wanted = {name: max(2, best.get(name, 2)) for name in self.names}
         self._holds: dict[tuple[Condition, tuple[int, ...]], bool] = {}
@@ -250,6 +252,10 @@ class _Search:
         only = list(itertools.islice(self._breaking_only(condition, within), _ALTERNATIVES))
         if not only:  # whatever breaks it breaks others too
             only = [{**self.middle, **one} for one in within[:_ALTERNATIVES]]
+        if condition.of_special:
+            # Alone they may break a contract: one token read at the third place of one token.
+            small = ({**self.small, **one} for one in within[:_ALTERNATIVES])
+            only += filter(self.legal.allows, small)
         large = [one for one in reversed(within) if self._grown(one) <= _FAR]
         # At its border code may give the same either way: ``a < b`` where a equals b.
         inside = [one for one in within[:_INNER] if self._is_inside(condition, one)]
