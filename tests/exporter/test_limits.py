@@ -12,6 +12,7 @@ from torchferry.values.signature import Signature
 
 EVEN = Condition("n0 % 2 == 0", ("width",), "m.py:3: if width % 2:")
 SMALL = Condition("n0 <= 7", ("batch",))
+SEVERAL = Condition("n0 > 1", ("batch",))
 
 
 def at(kind: Kind | None, batch: int, width: int, **more: str) -> Check:
@@ -24,12 +25,17 @@ RIGHT = (at("equal", 2, 4), at("equal", 3, 8))
 
 
 def test_a_condition_that_makes_no_difference_is_dropped() -> None:
+    assert find_limits([SEVERAL], [*RIGHT, at("equal", 1, 4)]) == Limits()
+    assert find_limits([SEVERAL], [*RIGHT, at("differs", 1, 4)]).kept == (SEVERAL,)
+
+
+def test_of_one_that_many_sizes_break_a_few_prove_nothing() -> None:
     found = find_limits([EVEN, SMALL], [*RIGHT, at("equal", 2, 5), at("equal", 9, 4)])
-    assert found == Limits()
+    assert found == Limits((EVEN, SMALL), (EVEN, SMALL))
 
 
 def test_one_that_makes_a_difference_is_a_limit() -> None:
-    found = find_limits([EVEN, SMALL], [*RIGHT, at("differs", 2, 5), at("equal", 9, 4)])
+    found = find_limits([EVEN, SEVERAL], [*RIGHT, at("differs", 2, 5), at("equal", 1, 4)])
     assert found == Limits((EVEN,), (EVEN,))
     assert found.on("width") == (EVEN,)
     assert found.on("batch") == ()

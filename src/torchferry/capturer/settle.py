@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -21,13 +22,14 @@ from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.result import Captured
 from torchferry.dims import Condition, parse_size, solve_renaming
-from torchferry.judge import Verdict
+from torchferry.judge import Verdict, worst_verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
 from torchferry.observer.guards import read_guards
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
+from torchferry.observer.unlike import unlike
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths
@@ -62,6 +64,13 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         call = _call(model, seen, sizes)
         if call is None:
             return None
+        verdict = _judged(call)
+        for other in unlike((call.args, call.kwargs)) if verdict.ok else ():
+            if (call := _run(model, other)) is not None:
+                verdict = worst_verdict([verdict, _judged(call)])
+        return verdict
+
+    def _judged(call: Call) -> Verdict:
         made = replace(seen, calls=[call])
         (check,) = compare_calls(program, made, captured.joined, model=model)
         return check.verdict
@@ -139,8 +148,10 @@ def _is_needless(condition: Condition, seen: Observation, ask: Ask) -> bool:
 def _call(model: torch.nn.Module, seen: Observation, sizes: dict[str, int]) -> Call | None:
     """A call of a model at sizes, with what it returns; ``None`` where it takes no such sizes."""
     inputs, _ = attempt(seen.inputs_at, sizes)
-    if inputs is None:
-        return None
+    return None if inputs is None else _run(model, inputs)
+
+
+def _run(model: torch.nn.Module, inputs: tuple[Any, Any]) -> Call | None:
     args, kwargs = clone(inputs)
     with (
         torch.no_grad(), random_kept(), buffers_kept(model), disable_fast_paths(),

@@ -56,8 +56,9 @@ def find_limits(
 ) -> Limits:
     """Tell conditions that make a difference from those that make none.
 
-    A condition is dropped if the exported model agreed with PyTorch wherever it was run at sizes
-    that break it, and it was run there.
+    A condition that only sizes of 0 or 1 break is dropped if the exported model agreed with PyTorch
+    wherever it was run at such sizes, and it was run there. Of a condition that many sizes break,
+    a few that agree prove nothing: ``x * max(1, n / 40)`` does not tell 21 from 22.
 
     Args:
         conditions: what the program took for granted.
@@ -73,7 +74,7 @@ def find_limits(
     for condition in conditions:
         broken = [check for check in checks if breaks(check.sizes, condition)]
         ran = [check for check in broken if check.refused is None]
-        if ran and all(check.ok for check in ran):
+        if ran and all(check.ok for check in ran) and not condition.matters:
             continue
         kept.append(condition)
         if (ran or not broken) and not condition.of_empty:

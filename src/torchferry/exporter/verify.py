@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
+from torchferry.capturer.agreement import run_program
 from torchferry.capturer.joined import joined_leaves
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
@@ -22,6 +23,7 @@ from torchferry.judge.apart import can_fork
 from torchferry.judge.reference import Again
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
+from torchferry.observer.unlike import unlike
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
@@ -30,6 +32,8 @@ from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import flatten, path_text
 
 __all__ = ["Check", "Compared", "verify"]
+
+_OTHER_VALUES = "it was right there for values like those recorded, and is not for others"
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,9 @@ class _Runner:
         said = self.reference(inputs, []).contradicts()
         return None if said is None else f"PyTorch contradicts itself: {said}"
 
-    def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
+    def check(
+        self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool, others: bool = False
+    ) -> Check:
         changed: list[tuple[str, ...]] = []
 
         def run() -> Any:
@@ -212,7 +218,32 @@ class _Runner:
         outputs = tuple(self._compared(reference, got, run))
         wrong = any(one.kind == "differs" and not one.verdict.evidence for one in outputs)
         blame = self._blame(reference, inputs) if wrong else None
-        return Check(sizes, made, outputs, None, None, blame, changed[0])
+        check = Check(sizes, made, outputs, None, None, blame, changed[0])
+        return self._with_other_values(check, inputs) if others and check.ok else check
+
+    def _with_other_values(self, check: Check, inputs: tuple[Any, Any]) -> Check:
+        """The check, or a failed one: whether both sides agreed only since values are alike.
+
+        The captured program is asked, which computes in PyTorch as the model does.
+        """
+        program = self.program
+        if program is None or _attempt(lambda: run_program(program, *inputs))[1] is not None:
+            return check
+        for other in unlike(inputs):
+            reference = self.reference(other, [])
+            if _attempt(lambda: reference.expected)[1] is not None:  # noqa: B023  (called at once)
+                continue
+            got, error = _attempt(lambda: run_program(program, *other))  # noqa: B023
+            if error is not None:
+                return replace(check, error=f"the captured program fails at other values: {error}")
+            differing = [
+                Compared(path_text(path) or "output", verdict)
+                for path, verdict in reference.judge(got)
+                if verdict.kind == "differs"
+            ]
+            if differing:
+                return replace(check, outputs=tuple(differing), blame=_OTHER_VALUES)
+        return check
 
     def _compared(self, reference: Reference, got: Any, run: Again) -> Iterator[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]

@@ -1,0 +1,68 @@
+"""Other values for the tensors of a call: what the recorded ones have in common, they have not.
+
+Code that treats one row or one token in another way often gives the same by chance: nothing is
+masked in a mask of ones, and ``relu`` changes no positive number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from torchferry.observer.sets import Arguments
+from torchferry.observer.tree import replace_leaves
+from torchferry.values.flatten import Path
+
+__all__ = ["unlike"]
+
+_SPREAD = (-3.0, 7.0)  # magnitudes, as powers of two, that numbers are multiplied by
+_ZEROS = 0.1  # the share of numbers that become 0, and of a mask's that change
+
+
+def unlike(inputs: Arguments) -> Iterator[Arguments]:
+    """The same arguments with floating numbers of both signs, of one sign, and changed masks.
+
+    Integers that are more than a mask of 0 and 1 stay as they are: they may be indices.
+
+    Args:
+        inputs: positional and named arguments.
+    """
+    for both in (True, False):
+        generator = torch.Generator().manual_seed(0)
+
+        def change(_: Path, leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+                return leaf
+            if leaf.is_floating_point():
+                return _spread(leaf, generator, signs=both)  # noqa: B023  (called at once)
+            return _changed(leaf, generator) if _is_mask(leaf) else leaf  # noqa: B023
+
+        yield replace_leaves(*inputs, change=change)
+
+
+def _spread(tensor: torch.Tensor, generator: torch.Generator, *, signs: bool) -> torch.Tensor:
+    low, high = _SPREAD
+    powers = torch.rand(tensor.shape, generator=generator) * (high - low) + low
+    factors = powers.exp2() * (torch.rand(tensor.shape, generator=generator) >= _ZEROS)
+    if signs:
+        factors *= torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    numbers = tensor.detach().to(torch.float64)
+    numbers = torch.where(numbers == 0, torch.ones_like(numbers), numbers)  # a mask of floats
+    spread = numbers * factors.to(numbers.device)
+    return torch.where(numbers.isfinite(), spread, numbers).to(tensor.dtype)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    if tensor.dtype is torch.bool:
+        return True
+    return not tensor.is_complex() and bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _changed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A mask where some entries are the other; one at least."""
+    where = torch.rand(tensor.shape, generator=generator) < _ZEROS
+    where.view(-1)[int(torch.randint(0, tensor.numel(), (), generator=generator))] = True
+    other = tensor.logical_not().to(tensor.dtype)
+    return torch.where(where.to(tensor.device), other, tensor.detach())
