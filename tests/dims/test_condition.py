@@ -43,9 +43,10 @@ def test_a_hostile_power_is_not_computed():
 @pytest.mark.parametrize(
     ("test", "sizes", "matters"),
     [
-        ("n0 > 1", ("a",), False), ("n0 != 1", ("a",), False), ("n0 == 1", ("a",), False),
+        ("n0 > 1", ("a",), False), ("n0 != 1", ("a",), False), ("1 < n0", ("a",), False),
         ("n0 - 2 != 1", ("a",), False), ("n0 // 2 >= 2", ("a",), False),
         ("n0 * n1 >= n0", ("a", "b"), False),
+        ("n0 == 1", ("a",), True), ("n0 % 2 == 1", ("a",), True), ("n0 % 3 != 1", ("a",), True),
         ("n0 > 5", ("a",), True), ("n0 != 6", ("a",), True), ("n0 <= 8192", ("a",), True),
         ("n0 > n1", ("a", "b"), True), ("n0 + n1 != 9", ("a", "b + c"), True),
     ],

@@ -155,7 +155,7 @@ def test_stated_sizes(case: Any) -> None:
     model, make, recorded, stated, later = case
     sets = [make(*sizes) for sizes in recorded]
     program = torchferry.export(model, sets, sizes=stated)
-    # A single token may be taken for something else, and nobody tried what is stated to be illegal.
+    # One token may be taken for something else, and nobody tried what is stated to be illegal.
     data = check(model, program, make, later, refused=int(isinstance(model, Window)))
     legal = torchferry.Observation.from_inputs(model, sets).legal.of(stated)
     assert all(legal.allows(one["sizes"]) for one in data["checks"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from torchferry.dims import Condition
-from torchferry.exporter.limits import Limits, breaks, find_limits
+from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.verify import Check, Compared
 from torchferry.judge import Kind, Verdict
 from torchferry.values import Discrepancy
@@ -89,4 +89,4 @@ def test_sizes_that_the_model_holds_constant_say_nothing() -> None:
     ("sizes", "broken"), [({"width": 5}, True), ({"width": 4}, False), ({}, False)]
 )
 def test_only_known_sizes_break_a_condition(sizes: dict[str, int], broken: bool) -> None:
-    assert breaks(sizes, EVEN) is broken
+    assert EVEN.broken_by(sizes) is broken

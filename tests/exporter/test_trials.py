@@ -49,7 +49,7 @@ class Runner:
         self.act = act
         self.session: Any = Session(Path("model.onnx"))
 
-    def check(self, inputs: Any, sizes: dict[str, int], *, made: bool, others: bool = False) -> Check:
+    def check(self, inputs: Any, sizes: dict[str, int], *, made: bool) -> Check:
         refused = self.act(sizes["batch_size"])
         if refused is None:
             self.session(**inputs[1])
@@ -168,7 +168,7 @@ def test_an_exception_that_nobody_expects_is_raised_here() -> None:
 
 def test_where_pytorch_contradicts_itself_a_fault_counts_for_nothing() -> None:
     class Wrong(Runner):
-        def check(self, inputs: Any, sizes: dict[str, int], *, made: bool, others: bool = False) -> Check:
+        def check(self, inputs: Any, sizes: dict[str, int], *, made: bool) -> Check:
             return Check(sizes, made, error="wrong" if sizes["batch_size"] > 5 else None)
 
     seen = Observation.from_inputs(MODEL, [(torch.rand(n, 4),) for n in (3, 5)])

@@ -12,20 +12,36 @@ def test_numbers_get_both_signs_and_masks_both_values() -> None:
     mask = torch.ones(3, 2, dtype=torch.long)
     flags = torch.zeros(4, dtype=torch.bool)
     (args, kwargs), (same_sign, _) = unlike(((x, 3), {"mask": mask, "flags": [flags]}))
-    assert bool((args[0] < 0).any()) and bool((args[0] > 8).any()) and args[1] == 3
-    assert set(kwargs["mask"].unique().tolist()) == {0, 1} and kwargs["mask"].dtype == torch.long
+    assert bool((args[0] < 0).any())
+    assert bool((args[0] > 8).any())
+    assert args[1] == 3
+    assert set(kwargs["mask"].unique().tolist()) == {0, 1}
+    assert kwargs["mask"].dtype == torch.long
     assert bool(kwargs["flags"][0].any())
-    assert bool((same_sign[0] >= 0).all()) and bool((same_sign[0] == 0).any())
-    assert bool((mask == 1).all()) and not bool(flags.any())  # the given ones stay
+    assert bool((same_sign[0] >= 0).all())
+    assert bool((same_sign[0] == 0).any())
+    assert bool((mask == 1).all())
+    assert not bool(flags.any())
 
 
-def test_indices_infinities_and_nothing_stay_as_they_are() -> None:
-    ids = torch.tensor([[0, 4, 2]])
+def test_lengths_and_indices_become_others_that_are_no_larger() -> None:
+    lengths, ids = torch.tensor([7, 7, 7, 7]), torch.tensor([[5, 9, 2, 8]])
+    (first, _), (second, _) = unlike(((lengths, ids), {}))
+    assert torch.equal(first[0], lengths)
+    assert bool((second[0] >= 1).all())
+    assert bool((second[0] < 7).any())
+    assert bool((second[1] <= 9).all())
+    assert not torch.equal(second[1], ids)
+
+
+def test_positions_infinities_and_nothing_stay_as_they_are() -> None:
+    ids = torch.tensor([[0, 2, 4]])
     hidden = torch.tensor([0.0, -torch.inf, torch.nan])
     empty = torch.ones(0, 3)
     for args, _ in unlike(((ids, hidden, empty), {})):
         assert torch.equal(args[0], ids)
-        assert args[1][1] == -torch.inf and bool(args[1][2].isnan())
+        assert args[1][1] == -torch.inf
+        assert bool(args[1][2].isnan())
         assert args[2].shape == (0, 3)
 
 

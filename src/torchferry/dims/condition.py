@@ -105,6 +105,14 @@ class Condition:
         except (SyntaxError, RecursionError, TypeError) as error:
             raise ValueError(f"{self.test!r} is no condition on sizes") from error
 
+    def broken_by(self, values: Mapping[str, int]) -> bool:
+        """Whether sizes are known not to fulfil it.
+
+        >>> [Condition("n0 > 1", ("batch",)).broken_by(sizes) for sizes in ({"batch": 1}, {})]
+        [True, False]
+        """
+        return not self.unknown(values) and not self.holds(values)
+
     def samples(self) -> Iterator[dict[str, int]]:
         """Small sizes, and sizes next to the numbers in the test, in all combinations."""
         constants = [
@@ -131,16 +139,22 @@ class Condition:
 
     @cached_property
     def matters(self) -> bool:
-        """Whether it fails for sizes beyond 1, as far as `samples` show, and is no test for 1.
+        """Whether it fails for sizes beyond 1, as far as `samples` show, and not where one is 1.
 
-        ``torch.export`` asks of every size whether it is 1, since a 1 may be broadcast, and that
-        has no consequence for most models.
+        ``torch.export`` asks of every size, computed ones too, whether it is 1, since a 1 may be
+        broadcast, and that has no consequence for most models.
         """
         match self._tree:
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                numbers = {n.value for n in (left, right) if isinstance(n, ast.Constant)}
-                if 1 in numbers or (2 in numbers and isinstance(op, ast.Lt | ast.GtE)):
-                    return False
+            case ast.Compare(
+                ops=[ast.NotEq() | ast.Gt()], left=left, comparators=[ast.Constant(1)]
+            ):
+                return _is_remainder(left)
+            case ast.Compare(ops=[ast.GtE()], left=left, comparators=[ast.Constant(2)]):
+                return _is_remainder(left)
+            case ast.Compare(
+                ops=[ast.NotEq() | ast.Lt()], left=ast.Constant(1), comparators=[right]
+            ):
+                return _is_remainder(right)
         return any(min(s.values(), default=0) > 1 and not self.holds(s) for s in self.samples())
 
     def __str__(self) -> str:
@@ -160,6 +174,10 @@ class _Named(ast.NodeTransformer):
         called = ast.unparse(node.func)
         self.generic_visit(node)
         return node.args[0] if called == "torch.sym_float" else node
+
+
+def _is_remainder(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
 
 
 def _grouped(size: str) -> str:

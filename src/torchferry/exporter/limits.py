@@ -9,7 +9,7 @@ from torchferry.dims import Condition
 from torchferry.exporter.verify import Check
 from torchferry.values.signature import Signature
 
-__all__ = ["Limits", "breaks", "find_limits"]
+__all__ = ["Limits", "find_limits"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Limits:
 
     def meets(self, sizes: Mapping[str, int]) -> bool:
         """Whether sizes meet the conditions that the program was captured under."""
-        return not any(breaks(sizes, condition) for condition in self.kept)
+        return not any(condition.broken_by(sizes) for condition in self.kept)
 
     def on(self, name: str) -> tuple[Condition, ...]:
         """The limits of one dimension."""
@@ -44,11 +44,6 @@ class Limits:
         return replace(signature, conditions=conditions, unproven=self.unproven)
 
 
-def breaks(sizes: Mapping[str, int], condition: Condition) -> bool:
-    """Whether sizes are known not to meet a condition."""
-    return not condition.unknown(sizes) and not condition.holds(sizes)
-
-
 def find_limits(
     conditions: Sequence[Condition],
     checks: Sequence[Check],
@@ -56,9 +51,9 @@ def find_limits(
 ) -> Limits:
     """Tell conditions that make a difference from those that make none.
 
-    A condition that only sizes of 0 or 1 break is dropped if the exported model agreed with PyTorch
-    wherever it was run at such sizes, and it was run there. Of a condition that many sizes break,
-    a few that agree prove nothing: ``x * max(1, n / 40)`` does not tell 21 from 22.
+    A condition that only sizes of 0 or 1 break is dropped if the exported model agreed with
+    PyTorch wherever it was run at such sizes, and it was run there. Of a condition that many sizes
+    break, a few that agree prove nothing: ``x * max(1, n / 40)`` does not tell 21 from 22.
 
     Args:
         conditions: what the program took for granted.
@@ -72,15 +67,25 @@ def find_limits(
     ]
     kept, limits = [], []
     for condition in conditions:
-        broken = [check for check in checks if breaks(check.sizes, condition)]
+        broken = [check for check in checks if condition.broken_by(check.sizes)]
         ran = [check for check in broken if check.refused is None]
         if ran and all(check.ok for check in ran) and not condition.matters:
             continue
-        kept.append(condition)
-        if (ran or not broken) and not condition.of_empty:
-            limits.append(condition)
+        needed = _unless_empty(condition, ran)
+        kept.append(needed)
+        if (ran or not broken) and not needed.of_empty:
+            limits.append(needed)
     found = Limits(tuple(kept), tuple(limits))
     return _with_failures(found, checks)
+
+
+def _unless_empty(condition: Condition, ran: Sequence[Check]) -> Condition:
+    """That a size is not 0, where ``n > 1`` makes a difference only for that."""
+    wrong = [check for check in ran if not check.ok]
+    empty = Condition("n0 != 0", condition.sizes, condition.line)
+    if len(condition.sizes) > 1 or condition.matters or len(wrong) == len(ran):
+        return condition
+    return empty if all(empty.broken_by(check.sizes) for check in wrong) else condition
 
 
 def _with_failures(found: Limits, checks: Sequence[Check]) -> Limits:
@@ -91,7 +96,7 @@ def _with_failures(found: Limits, checks: Sequence[Check]) -> Limits:
         return replace(found, unproven=_why(inside))
     agreed: dict[Condition, None] = {}
     for failing in (check for check in inside if check.failed):
-        if any(breaks(failing.sizes, condition) for condition in agreed):
+        if any(condition.broken_by(failing.sizes) for condition in agreed):
             continue
         names = [
             name

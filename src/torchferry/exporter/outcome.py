@@ -9,7 +9,6 @@ from torchferry.capturer.advice import around
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
-from torchferry.exporter.limits import breaks
 from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
@@ -124,7 +123,7 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
 def _branches(found: Findings) -> Iterator[str]:
     """Recorded sets that go another way through the code than the one that was captured."""
     for limit in found.limits.limits:
-        apart = [c for c in found.checks if not c.made and c.failed and breaks(c.sizes, limit)]
+        apart = [c for c in found.checks if not c.made and c.failed and limit.broken_by(c.sizes)]
         if apart:
             at = f" at {limit.line}" if limit.line else ""
             yield (
@@ -179,7 +178,7 @@ def _check_data(check: Check, found: Findings) -> dict[str, Any]:
     return {
         "sizes": check.sizes,
         "inputs": "made" if check.made else "recorded",
-        "outside": [str(c) for c in found.limits.kept if breaks(check.sizes, c)],
+        "outside": [str(c) for c in found.limits.kept if c.broken_by(check.sizes)],
         "refused": check.refused,
         "untried": check.untried,
         "breaks": check.breaks and str(check.breaks),

@@ -130,7 +130,7 @@ class _Search:
         best = seen.sizes_of(seen.best)
         known = {*self.names, *keep}
         self.conditions = [c for c in conditions if c.names and c.names <= known]
-        integers = {one.integer.size.name for one in seen.arguments if one.integer is not None}
+        integers = {str(one.integer.size) for one in seen.arguments if one.integer is not None}
         self.small = {name: int(name not in integers) for name in self.names}
         self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
         wanted = {name: max(2, best.get(name, 2)) for name in self.names}
@@ -259,7 +259,8 @@ class _Search:
         large = [one for one in reversed(within) if self._grown(one) <= _FAR]
         # At its border code may give the same either way: ``a < b`` where a equals b.
         inside = [one for one in within[:_INNER] if self._is_inside(condition, one)]
-        tried = [only]
+        # Of 0 and 1 one may make a difference where the other makes none.
+        tried = [only] if condition.matters else [[sizes] for sizes in only]
         for farther in (inside, large):
             found = itertools.islice(self._breaking_only(condition, farther), _ALTERNATIVES)
             tried.append([one for one in found if not any(one in others for others in tried)])

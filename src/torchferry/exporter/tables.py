@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
-from torchferry.exporter.limits import breaks
 from torchferry.exporter.steps import bytes_text, counted
 from torchferry.exporter.verify import Check, Compared
 from torchferry.judge import Kind
@@ -111,7 +110,7 @@ def sizes_table(found: Findings) -> Table:
     names = found.seen.dynamic_names
     rows = []
     for check in found.checks:
-        broken = [one for one in found.limits.kept if breaks(check.sizes, one)]
+        broken = [one for one in found.limits.kept if one.broken_by(check.sizes)]
         if check.refused is not None and any(one.of_empty for one in broken):
             continue  # that a model takes nothing empty is nothing to read
         sizes = [check.sizes.get(name, "") for name in names]

@@ -76,8 +76,8 @@ class Runner(Protocol):
 
     session: Any
 
-    def check(self, inputs: Any, sizes: Sizes, *, made: bool, others: bool = False) -> Any:
-        """The `Row` of one set of inputs, and with ``others`` of the same with other values."""
+    def check(self, inputs: Any, sizes: Sizes, *, made: bool) -> Any:
+        """The `Row` of one set of inputs."""
 
 
 R = TypeVar("R", bound=Row)
@@ -126,7 +126,7 @@ class Trials(Generic[R]):
             for group in groups:
                 tried: list[R] = []
                 for sizes in group.alternatives:
-                    row = self._row(sizes, group.breaks is not None)
+                    row = self._row(sizes)
                     if row is not None:
                         tried.append(row)
                         if row.refused is None:
@@ -135,20 +135,20 @@ class Trials(Generic[R]):
                     rows.append((group, tried[-1] if tried[-1].refused is None else tried[0]))
         return rows
 
-    def _row(self, sizes: Sizes, others: bool) -> R | None:
+    def _row(self, sizes: Sizes) -> R | None:
         left = self.until - time.monotonic()
         if left <= 0:
             return self.row(sizes, True, untried=self._beyond())
         if not self.forks:
-            return self._check((sizes, others), self.runner.session, lambda *_: None)
-        result = self.apart.ask((sizes, others), left)
+            return self._check(sizes, self.runner.session, lambda *_: None)
+        result = self.apart.ask(sizes, left)
         if not isinstance(result, Ended):
             row = self._limited(result)
             if row is not None and row.refused is not None:
                 self.apart.close()  # what the model wrote before it stopped goes with the copy
             return row
         if result.kind == "fault":  # shows the exception, with all it has to say
-            return self._check((sizes, others), self.runner.session, lambda *_: None)
+            return self._check(sizes, self.runner.session, lambda *_: None)
         if result.kind == "overdue":
             return self.row(sizes, True, untried=self._beyond())
         if result.kind == "memory":
@@ -167,8 +167,7 @@ class Trials(Generic[R]):
             return row
         return self.row(row.sizes, True, untried=_MEMORY)
 
-    def _check(self, question: tuple[Sizes, bool], session: Any, note: Note) -> R | None:
-        wanted, others = question
+    def _check(self, wanted: Sizes, session: Any, note: Note) -> R | None:
         try:
             sizes, inputs = possible_inputs(self.seen, wanted)
         except UsageError as error:
@@ -177,14 +176,14 @@ class Trials(Generic[R]):
             return None
         note("inputs", string_type(inputs, with_shape=True)[:300])
         self.runner.session = session
-        row: R = self.runner.check(inputs, sizes, made=True, others=others)
+        row: R = self.runner.check(inputs, sizes, made=True)
         doubt = self.doubt(inputs) if row.failed and self.doubt is not None else None
         return row if doubt is None else self.row(sizes, True, refused=doubt)
 
     # In the copy:
 
-    def _answer(self, question: tuple[Sizes, bool], note: Note) -> R | None:
-        return self._check(question, _Told(self._session, note), note)
+    def _answer(self, sizes: Sizes, note: Note) -> R | None:
+        return self._check(sizes, _Told(self._session, note), note)
 
     @cached_property
     def _session(self) -> _Later:

@@ -128,7 +128,9 @@ def verify(
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
     """
-    runner = _Runner(model, seen, session, tolerance, program=program, joined=joined)
+    runner = _Runner(
+        model, seen, session, tolerance, program=program, joined=joined, conditions=conditions
+    )
     begin = time.process_time()
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
@@ -173,6 +175,7 @@ class _Runner:
         *,
         program: ExportedProgram | None,
         joined: Collection[str],
+        conditions: Sequence[Condition],
     ) -> None:
         self.model = model
         self.seen = seen
@@ -180,6 +183,7 @@ class _Runner:
         self.session = session
         self.tolerance = tolerance
         self.joined = joined
+        self.conditions = conditions
 
     def reference(self, inputs: tuple[Any, Any], changed: list[tuple[str, ...]]) -> Reference:
         """The model on inputs; the first call tells which arguments it changed."""
@@ -198,9 +202,7 @@ class _Runner:
         said = self.reference(inputs, []).contradicts()
         return None if said is None else f"PyTorch contradicts itself: {said}"
 
-    def check(
-        self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool, others: bool = False
-    ) -> Check:
+    def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
         changed: list[tuple[str, ...]] = []
 
         def run() -> Any:
@@ -219,7 +221,8 @@ class _Runner:
         wrong = any(one.kind == "differs" and not one.verdict.evidence for one in outputs)
         blame = self._blame(reference, inputs) if wrong else None
         check = Check(sizes, made, outputs, None, None, blame, changed[0])
-        return self._with_other_values(check, inputs) if others and check.ok else check
+        others = check.ok and any(condition.broken_by(sizes) for condition in self.conditions)
+        return self._with_other_values(check, inputs) if others else check
 
     def _with_other_values(self, check: Check, inputs: tuple[Any, Any]) -> Check:
         """The check, or a failed one: whether both sides agreed only since values are alike.

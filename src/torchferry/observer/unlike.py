@@ -22,9 +22,10 @@ _ZEROS = 0.1  # the share of numbers that become 0, and of a mask's that change
 
 
 def unlike(inputs: Arguments) -> Iterator[Arguments]:
-    """The same arguments with floating numbers of both signs, of one sign, and changed masks.
+    """The same arguments with numbers of both signs and changed masks; then of one sign.
 
-    Integers that are more than a mask of 0 and 1 stay as they are: they may be indices.
+    The second time other integers change too, lengths and indices, to such as are no larger; those
+    in rising order stay, as positions and offsets do.
 
     Args:
         inputs: positional and named arguments.
@@ -33,11 +34,13 @@ def unlike(inputs: Arguments) -> Iterator[Arguments]:
         generator = torch.Generator().manual_seed(0)
 
         def change(_: Path, leaf: Any) -> Any:
-            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+            if not isinstance(leaf, torch.Tensor) or not leaf.numel() or leaf.is_complex():
                 return leaf
             if leaf.is_floating_point():
                 return _spread(leaf, generator, signs=both)  # noqa: B023  (called at once)
-            return _changed(leaf, generator) if _is_mask(leaf) else leaf  # noqa: B023
+            if _is_mask(leaf):
+                return _changed(leaf, generator)  # noqa: B023
+            return leaf if both or _rises(leaf) else _lowered(leaf, generator)  # noqa: B023
 
         yield replace_leaves(*inputs, change=change)
 
@@ -57,7 +60,17 @@ def _spread(tensor: torch.Tensor, generator: torch.Generator, *, signs: bool) ->
 def _is_mask(tensor: torch.Tensor) -> bool:
     if tensor.dtype is torch.bool:
         return True
-    return not tensor.is_complex() and bool(((tensor == 0) | (tensor == 1)).all())
+    return bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _rises(tensor: torch.Tensor) -> bool:
+    return tensor.ndim > 0 and tensor.shape[-1] > 1 and bool((tensor.diff() > 0).all())
+
+
+def _lowered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    least, most = min(int(tensor.min()), 1), int(tensor.max())
+    drawn = torch.randint(least, most + 1, tensor.shape, generator=generator)
+    return drawn.to(tensor.dtype).to(tensor.device)
 
 
 def _changed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
