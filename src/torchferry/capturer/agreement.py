@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.joined import joined_leaves
 from torchferry.errors import UsageError
-from torchferry.judge import Reference, Verdict, worst_verdict
+from torchferry.judge import Kind, Reference, Verdict, worst_verdict
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
@@ -130,7 +130,8 @@ def _judged(
             UsageError) as error:  # fmt: skip
         lines = str(error).strip().splitlines()
         said = lines[0][:200] if lines else repr(error)
-        return Verdict("failed", evidence=f"the program does not run: {said}")
+        kind: Kind = "incomparable" if isinstance(error, UsageError) else "failed"
+        return Verdict(kind, evidence=f"the program does not run: {said}")
     reference = Reference(
         again,
         model or torch.nn.Module(),

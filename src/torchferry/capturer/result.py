@@ -18,6 +18,7 @@ from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import input_sizes, program_inputs
 from torchferry.values.kinds import attempt
+from torchferry.values.reliance import Reliance
 
 __all__ = ["Attempt", "Captured"]
 
@@ -59,6 +60,8 @@ class Captured:
         lines: ``file:line: code`` of the user that decided each guard of the program.
         doubts: guards against sizes of 0 and 1 that torch traced as if they could not occur;
             none where the program was run at such sizes.
+        relies: what the model's code asks of its arguments besides types and sizes: memory layout,
+            gradients, order, shared memory. Nothing where nobody has tried.
         unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
             not, or nobody ran it.
     """
@@ -75,6 +78,7 @@ class Captured:
     declined: tuple[str, ...] = ()
     lines: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    relies: tuple[Reliance, ...] = ()
     unproven: str = ""
 
     @property
@@ -90,10 +94,16 @@ class Captured:
 
         Raises:
             Mismatch: the program is wrong for the call it was captured with.
-            UsageError: ``torch.export`` cannot write it, or the path cannot be written.
+            UsageError: ``torch.export`` cannot write it, or what it relies on; or the path cannot
+                be written.
         """
         if self.unproven:
             raise Mismatch(f"{self.unproven}: it is not saved, as a .pt2 file cannot say so")
+        if self.relies:
+            raise UsageError(
+                f"the model's code asks for the {', '.join(self.relies)} of its arguments, which "
+                "no .pt2 file says: convert the capture itself, torchferry.to_onnx(captured)"
+            )
         partial = path.with_name(f".{path.stem}.partial.pt2")
         try:
             # Its serializer raises what it happens to meet: assertions, NotImplementedError.

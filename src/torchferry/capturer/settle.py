@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torchferry.capturer.agreement import compare_calls
-from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.reliance import find_reliances, run_model
 from torchferry.capturer.result import Captured
 from torchferry.dims import Condition, parse_size, solve_renaming
 from torchferry.judge import Verdict, worst_verdict
@@ -28,13 +26,11 @@ from torchferry.observer import Observation
 from torchferry.observer.guards import read_guards
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
+from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.observer.unlike import unlike
-from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
-from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.kinds import attempt
-from torchferry.values.randomness import random_kept
 
 __all__ = ["settle_guards"]
 
@@ -58,36 +54,73 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     program = captured.program
     if not _has_data(model, seen):  # torch's own guards are all there is
         return replace(captured, doubts=())
-    named = _names(captured, seen)
-
-    def judge(sizes: dict[str, int], _: Note) -> Verdict | None:
-        call = _call(model, seen, sizes)
-        if call is None:
-            return None
-        verdict = _judged(call)
-        for other in unlike((call.args, call.kwargs)) if verdict.ok else ():
-            if (call := _run(model, other)) is not None:
-                verdict = worst_verdict([verdict, _judged(call)])
-        return verdict
-
-    def _judged(call: Call) -> Verdict:
-        made = replace(seen, calls=[call])
-        (check,) = compare_calls(program, made, captured.joined, model=model)
-        return check.verdict
-
+    guards = [*program._guards_code, *captured.doubts]
+    read = read_guards(program, _names(captured, seen), guards)
+    conditions = [condition for found in read.values() for condition in found]
     kept = []
-    with _asking(judge, model) as ask:
-        right = ask(seen.sizes_of(seen.best))
+    with _asking(_Trial(model, seen, captured, conditions), model) as ask:
+        right = ask(None)
         is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
-        guards = [*program._guards_code, *captured.doubts]
-        for guard, conditions in read_guards(program, named, guards).items():
-            if not conditions or not all(map(is_needless, conditions)):
+        for guard, said in read.items():
+            if not said or not all(map(is_needless, said)):
                 kept.append(guard)
     program._guards_code[:] = kept
-    unproven = ""
-    if right is not None and right.kind == "differs":
-        unproven = f"the program is wrong for the call it was captured with: {right.numbers}"
-    return replace(captured, doubts=(), unproven=unproven)
+    found = find_reliances(model, seen)
+    unproven = found.unmet
+    if right is not None and right.kind in ("differs", "failed"):
+        why = right.evidence or right.numbers
+        unproven = f"the program is wrong for a call that was recorded: {why}"
+    return replace(captured, doubts=(), relies=found.asked, unproven=unproven)
+
+
+class _Trial:
+    """Runs model and program beside each other."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        seen: Observation,
+        captured: Captured,
+        conditions: Sequence[Condition],
+    ) -> None:
+        self.model = model
+        self.seen = seen
+        self.captured = captured
+        self.conditions = conditions
+
+    def __call__(self, sizes: dict[str, int] | None, _: Note) -> Verdict | None:
+        """The verdict at sizes; at ``None`` on the recorded calls that meet the conditions."""
+        if sizes is None:
+            return worst_verdict(map(self._judged, self._recorded()))
+        inputs, _error = attempt(self.seen.inputs_at, sizes)
+        call = None if inputs is None else self._run(inputs)
+        if call is None:
+            return None
+        verdict = self._judged(call)
+        for other in unlike((call.args, call.kwargs)) if verdict.ok else ():
+            if (call := self._run(other)) is not None:
+                verdict = worst_verdict([verdict, self._judged(call)])
+        return verdict
+
+    def _recorded(self) -> Iterator[Call]:
+        for call in self.seen.calls:
+            sizes, inputs = self.seen.sizes_of(call), self.seen.normalized(call)
+            if any(condition.broken_by(sizes) for condition in self.conditions):
+                continue
+            found = self._run(inputs) if call.outputs is None else Call(*inputs, call.outputs)
+            if found is not None:
+                yield found
+
+    def _run(self, inputs: Arguments) -> Call | None:
+        # Code of users may fail in any way at sizes that were made up.
+        outputs, error = attempt(run_model, self.model, clone(inputs))
+        return None if error else Call(*inputs, outputs)
+
+    def _judged(self, call: Call) -> Verdict:
+        made = replace(self.seen, calls=[call])
+        captured = self.captured
+        (check,) = compare_calls(captured.program, made, captured.joined, model=self.model)
+        return check.verdict
 
 
 def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
@@ -102,20 +135,20 @@ def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
     )
 
 
-Ask = Callable[[dict[str, int]], Verdict | None]
-"""The verdict on the program at sizes; ``None`` where the model takes no such sizes."""
+Ask = Callable[[dict[str, int] | None], Verdict | None]
+"""The verdict on the program at sizes, or on recorded calls; ``None`` where the model fails."""
 
 
 @contextmanager
 def _asking(
-    judge: Callable[[dict[str, int], Note], Verdict | None], model: torch.nn.Module
+    judge: Callable[[dict[str, int] | None, Note], Verdict | None], model: torch.nn.Module
 ) -> Iterator[Ask]:
     if not can_fork(model):
         yield lambda sizes: judge(sizes, lambda *_: None)
         return
     with Apart(judge) as apart:
 
-        def ask(sizes: dict[str, int]) -> Verdict | None:
+        def ask(sizes: dict[str, int] | None) -> Verdict | None:
             answer = apart.ask(sizes, _SECONDS)
             ended = isinstance(answer, Ended)
             return Verdict("failed", evidence=answer.reason) if ended else answer
@@ -143,24 +176,6 @@ def _is_needless(condition: Condition, seen: Observation, ask: Ask) -> bool:
     answers = [ask(sizes) for sizes in itertools.islice(_breaking(condition, seen), _TRIED)]
     known = [verdict.ok for verdict in answers if verdict is not None]
     return bool(known) and all(known)
-
-
-def _call(model: torch.nn.Module, seen: Observation, sizes: dict[str, int]) -> Call | None:
-    """A call of a model at sizes, with what it returns; ``None`` where it takes no such sizes."""
-    inputs, _ = attempt(seen.inputs_at, sizes)
-    return None if inputs is None else _run(model, inputs)
-
-
-def _run(model: torch.nn.Module, inputs: tuple[Any, Any]) -> Call | None:
-    args, kwargs = clone(inputs)
-    with (
-        torch.no_grad(), random_kept(), buffers_kept(model), disable_fast_paths(),
-        warnings.catch_warnings(),
-    ):  # fmt: skip
-        warnings.simplefilter("ignore")
-        # Code of users may fail in any way at sizes that were made up.
-        outputs, error = attempt(lambda: model(*args, **accept_aliases(model, kwargs)))
-    return None if error else Call(inputs[0], inputs[1], outputs)
 
 
 def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:

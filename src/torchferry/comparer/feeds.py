@@ -174,7 +174,7 @@ def _found(
     if SIGNATURE_KEY in model.metadata_props:
         signature = Signature.from_json(model.metadata_props[SIGNATURE_KEY])
         # See `unmet_by_model`.
-        signature = replace(signature, conditions=(), unproven="")
+        signature = replace(signature, conditions=(), relies=(), unproven="")
         return Feeder(signature, dict(map(_info, inputs)))(args, dict(kwargs))
     leaves = {
         _with_name(path, positional): leaf

@@ -18,6 +18,7 @@ from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
 from torchferry.observer.guards import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
+from torchferry.values.reliance import Reliance
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
 
@@ -25,6 +26,9 @@ DEFAULT_OPSET = 20  # IR 10: loads in every onnxruntime since 1.17 and in optimu
 # From what onnxruntime has read for years to the newest that the installed onnx and it know.
 OPSETS = range(18, min(onnx.defs.onnx_opset_version(), 28) + 1)
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
+
+
+_KNOWN = ("relies", "unproven")  # what a `Capture` says of its program, for the signature
 
 
 class Capture(Protocol):
@@ -41,6 +45,10 @@ class Capture(Protocol):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Guards that torch leaves out, which nobody has tried."""
+
+    @property
+    def relies(self) -> tuple[Reliance, ...]:
+        """What the model's code asks of its arguments besides types and sizes."""
 
     @property
     def unproven(self) -> str:
@@ -83,7 +91,7 @@ def convert(
     """
     opset = check_opset(opset, OPSETS)
     lines, doubts = getattr(program, "lines", None), getattr(program, "doubts", ())
-    unproven = getattr(program, "unproven", "")
+    known = {name: getattr(program, name) for name in _KNOWN if hasattr(program, name)}
     program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -96,7 +104,7 @@ def convert(
     if chosen := tuple(functions):
         extract_functions(model, chosen)
     conditions = conditions_of(program, names, lines, doubts)
-    return _finished(model, program, names, defaults, conditions=conditions, unproven=unproven)
+    return _finished(model, program, names, defaults, conditions=conditions, **known)
 
 
 def convert_with_torch(
@@ -142,10 +150,10 @@ def _finished(
     defaults: Mapping[str, Any] | None,
     *,
     conditions: Iterable[Condition],
-    unproven: str = "",
+    **known: Any,
 ) -> ir.Model:
     read = signature.read_signature(program, defaults, conditions, names)
-    signature.write_signature(model, replace(read, unproven=unproven))
+    signature.write_signature(model, replace(read, **known))
     return model
 
 

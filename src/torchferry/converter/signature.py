@@ -71,10 +71,12 @@ def read_signature(
     # Whoever gives a default by name gives what was exported, unless something else was given.
     tops = {str(named_path(program, path)[0]) for path, _ in flat_arguments(program)}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
+    containers = {k: "None" for k, v in (defaults or {}).items() if v is None and k not in tops}
     tests = tuple((one.test, one.sizes, one.line) for one in conditions)
     return Signature(
         parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
-        (*doubled, *returned), _integers(inputs, given, named), containers=_containers(program),
+        (*doubled, *returned), _integers(inputs, given, named),
+        containers=containers | _containers(program),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
 from torchferry.capturer.registering import register_arguments
+from torchferry.capturer.reliance import find_reliances
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.dims import Size
@@ -193,6 +194,7 @@ def _walk(
             made(f"{counted(len(checks), 'set')} of sizes")
             note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
+        limits = replace(limits, unproven=limits.unproven or captured.unproven)
     if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
         io.store_metadata(path, optimized.metadata_props)
         size = _bytes_of(path)
@@ -277,6 +279,9 @@ def _converted(
             # Verification tries what guards exclude; weights in files may be too large to run.
             settle = not plan.check and not plan.regions
             captured = capture(model, seen, rewrite=plan.rewrite, settle=settle)
+            if plan.check and not plan.regions:
+                found = find_reliances(model, seen)
+                captured = replace(captured, relies=found.asked, unproven=found.unmet)
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -236,7 +237,7 @@ class _Runner:
             reference = self.reference(other, [])
             if _attempt(lambda: reference.expected)[1] is not None:  # noqa: B023  (called at once)
                 continue
-            got, error = _attempt(lambda: run_program(program, *other))  # noqa: B023
+            got, error = _attempt(partial(run_program, program, *other))
             if error is not None:
                 return replace(check, error=f"the captured program fails at other values: {error}")
             differing = [

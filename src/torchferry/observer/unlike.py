@@ -7,6 +7,7 @@ masked in a mask of ones, and ``relu`` changes no positive number.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,19 +31,19 @@ def unlike(inputs: Arguments) -> Iterator[Arguments]:
     Args:
         inputs: positional and named arguments.
     """
-    for both in (True, False):
-        generator = torch.Generator().manual_seed(0)
-
-        def change(_: Path, leaf: Any) -> Any:
-            if not isinstance(leaf, torch.Tensor) or not leaf.numel() or leaf.is_complex():
-                return leaf
-            if leaf.is_floating_point():
-                return _spread(leaf, generator, signs=both)  # noqa: B023  (called at once)
-            if _is_mask(leaf):
-                return _changed(leaf, generator)  # noqa: B023
-            return leaf if both or _rises(leaf) else _lowered(leaf, generator)  # noqa: B023
-
+    for signs in (True, False):
+        change = partial(_changed, signs=signs, generator=torch.Generator().manual_seed(0))
         yield replace_leaves(*inputs, change=change)
+
+
+def _changed(_: Path, leaf: Any, *, signs: bool, generator: torch.Generator) -> Any:
+    if not isinstance(leaf, torch.Tensor) or not leaf.numel() or leaf.is_complex():
+        return leaf
+    if leaf.is_floating_point():
+        return _spread(leaf, generator, signs=signs)
+    if _is_mask(leaf):
+        return _flipped(leaf, generator)
+    return leaf if signs or _rises(leaf) else _lowered(leaf, generator)
 
 
 def _spread(tensor: torch.Tensor, generator: torch.Generator, *, signs: bool) -> torch.Tensor:
@@ -73,7 +74,7 @@ def _lowered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return drawn.to(tensor.dtype).to(tensor.device)
 
 
-def _changed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """A mask where some entries are the other; one at least."""
     where = torch.rand(tensor.shape, generator=generator) < _ZEROS
     where.view(-1)[int(torch.randint(0, tensor.numel(), (), generator=generator))] = True

@@ -13,6 +13,7 @@ from torchferry.runner.conditions import check_conditions
 from torchferry.runner.dimensions import check_sizes, feed_sizes, named_axes
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text, register_pytrees
+from torchferry.values.reliance import check_reliances
 from torchferry.values.signature import Constant, Signature
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = ["Feeder", "InputInfo"]
 
 InputInfo = tuple["torch.dtype", Sequence[int | str | None]]  # dtype and shape of a graph input
 
+_LARGEST = 2**31  # integers are computed with in 64 bits, and some of it in float32
 _STRUCTURES = 16  # how many nestings of arguments are remembered
 
 
@@ -73,7 +75,7 @@ class Feeder:
                 "Look for the reason with torchferry compare; onnxruntime itself runs the file"
             )
         feeds: dict[str, torch.Tensor] = {}
-        given: set[Path] = set()
+        given: dict[Path, Any] = {}
         for path, leaf in self._leaves(args, kwargs):
             known = self._named(path)
             if leaf is None:
@@ -82,14 +84,15 @@ class Feeder:
                 continue
             if known in given:
                 raise UsageError(f"argument {path_text(known)} is given twice")
-            given.add(known)
+            given[known] = leaf
             name = self._places.get(known)
             if name is None:
                 self._check_constant(known, leaf)
             else:
                 pairs = name in self._signature.complex
+                self._check_type(name, leaf)
                 feeds[name] = _checked(name, leaf, self._infos[name], pairs)
-        self._check_required(given)
+        self._check_given(given)
         for path, name in self._places.items():
             if name not in feeds:
                 # What is computed from an empty cross-attention is another graph.
@@ -137,7 +140,7 @@ class Feeder:
         }
         for place in dict.fromkeys([*exported, *given]):
             wanted, got = exported.get(place, "nothing"), given.get(place, "nothing")
-            absent = {wanted, got} == {"nothing", "None"}  # as the default mostly is
+            absent = (wanted, got) == ("None", "nothing")  # as the default mostly is
             if wanted != got and not absent and not self._is_tensor(place):
                 raise UsageError(
                     f"argument {place} is {got}, and was exported as {wanted}: the model's code "
@@ -168,10 +171,26 @@ class Feeder:
             f"the exported model has no input for argument {name}; its inputs are {names}"
         )
 
-    def _check_required(self, given: set[Path]) -> None:
-        if not self._signature.required:
+    def _check_type(self, name: str, leaf: Any) -> None:
+        """Refuse a number for a tensor and the other way round: code may ask, and they round."""
+        is_integer = name in self._signature.integers
+        number = isinstance(leaf, bool | int | float | complex)
+        if is_integer != number or (is_integer and type(leaf) is not int):
+            wanted = "an integer" if is_integer else "a tensor"
+            raise UsageError(
+                f"input {name} is {string_type(leaf)}, and was exported as {wanted}: give it so"
+            )
+        if is_integer and abs(leaf) >= _LARGEST:
+            raise UsageError(
+                f"input {name} is {leaf}: nobody has tried integers as large as 2**31 or larger"
+            )
+
+    def _check_given(self, given: Mapping[Path, Any]) -> None:
+        asked = self._signature.relies
+        if not self._signature.required and not asked:
             return
-        names = {path_text(path) for path in given}
+        names = {path_text(path): leaf for path, leaf in given.items()}
+        check_reliances(asked, names, [path_text(path) for path in self._places])
         for key in self._signature.required:
             name = _constant_name(self._signature, key)
             if name not in names:

@@ -93,7 +93,7 @@ class Session:
             )
         signature = Signature.from_json(metadata[SIGNATURE_KEY])
         if not conditions:
-            signature = replace(signature, conditions=(), unproven="")
+            signature = replace(signature, conditions=(), relies=(), unproven="")
         self.signature = signature
         inputs = {value.name: value.type for value in self.session.get_inputs()}
         self._outputs = [value.name for value in self.session.get_outputs()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from torchferry.errors import UsageError
 from torchferry.values.flatten import (
@@ -19,6 +19,7 @@ from torchferry.values.flatten import (
     structure_to_json,
     unflatten,
 )
+from torchferry.values.reliance import Reliance
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +64,7 @@ class Signature:
         integers: what the inputs that are Python integers are called as sizes, by input.
         containers: the lists, tuples, dictionaries and None among the arguments, by path as text,
             in the words of ``torchferry.observer.tree.containers_of``.
+        relies: what the model's code asks of the arguments besides: calls are held to it.
         unproven: why the model computes nothing that was found right; ``""`` if something was.
     """
 
@@ -78,6 +80,7 @@ class Signature:
     integers: Mapping[str, str] = field(default_factory=dict)
     unproven: str = ""
     containers: Mapping[str, str] = field(default_factory=dict)
+    relies: tuple[Reliance, ...] = ()
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -114,6 +117,7 @@ class Signature:
                 "integers": dict(self.integers),
                 "unproven": self.unproven,
                 "containers": dict(self.containers),
+                "relies": self.relies,
             }
         )
 
@@ -140,6 +144,7 @@ class Signature:
                 integers=_texts(data.get("integers", {})),
                 unproven=_strings([data.get("unproven", "")])[0],
                 containers=_texts(data.get("containers", {})),
+                relies=tuple(_reliance(one) for one in data.get("relies", ())),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
@@ -169,6 +174,13 @@ def _texts(values: Any) -> dict[str, str]:
 
 def _tested(test: Any, sizes: Any, line: Any = "") -> tuple[str, tuple[str, ...], str]:
     return _strings([test])[0], _strings(sizes), _strings([line])[0]
+
+
+def _reliance(word: Any) -> Reliance:
+    for known in get_args(Reliance):
+        if word == known:
+            return cast("Reliance", known)
+    raise ValueError(f"nothing is known of {str(word)[:80]!r}")
 
 
 def _slot(name: Any, path: Any) -> Slot:

@@ -1,0 +1,182 @@
+"""What code asks of its arguments besides types and sizes, which no captured program knows.
+
+``x.is_contiguous()``, ``x.requires_grad``, ``a is b``, the order of ``**kwargs``: few models ask,
+and one that does computes something else for another answer. So the model is run with arguments
+that differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchferry.capturer.huggingface import accept_aliases
+from torchferry.judge import Reference, Verdict, worst_verdict
+from torchferry.judge.apart import Apart, Note, can_fork
+from torchferry.observer import Observation
+from torchferry.observer.sets import Arguments
+from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.values.buffers import buffers_kept
+from torchferry.values.clone import clone
+from torchferry.values.fast_path import disable_fast_paths
+from torchferry.values.flatten import Path, path_text
+from torchferry.values.kinds import attempt
+from torchferry.values.randomness import random_kept
+from torchferry.values.reliance import Reliance, check_reliances
+
+__all__ = ["Reliances", "find_reliances", "run_model"]
+
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Reliances:
+    """What a model's results hang on.
+
+    Attributes:
+        asked: what its code asks of its arguments.
+        unmet: why the recorded call itself is none that the program may get; ``""`` if it is.
+    """
+
+    asked: tuple[Reliance, ...] = ()
+    unmet: str = ""
+
+
+def run_model(model: torch.nn.Module, inputs: Arguments) -> Any:
+    """What a model returns for arguments that are its own to change; nothing else is moved on.
+
+    Raises:
+        Exception: whatever the model raises.
+    """
+    args, kwargs = inputs
+    with (
+        torch.no_grad(), random_kept(), buffers_kept(model), disable_fast_paths(),
+        warnings.catch_warnings(),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        return model(*args, **accept_aliases(model, kwargs))
+
+
+def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
+    """Run a model on its best call again, and on arguments that differ in what code may ask.
+
+    It runs in a copy of this process if one can be made: what a model keeps of its calls stays
+    there.
+
+    Args:
+        model: what was observed.
+        seen: its calls; one that the model cannot run says nothing.
+    """
+
+    def answer(_: Any, __: Note) -> Reliances:
+        return _found(model, seen.normalized(seen.best))
+
+    if not can_fork(model):
+        return answer(None, lambda *_: None)
+    with Apart(answer) as apart:
+        found = apart.ask(None, _SECONDS)
+    return found if isinstance(found, Reliances) else Reliances()  # no time, or no memory
+
+
+def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:
+    first, error = attempt(run_model, model, clone(inputs))
+    if error is not None:
+        return Reliances()
+
+    def agrees(*changes: Callable[[Arguments], Arguments]) -> bool | None:
+        changed = clone(inputs)
+        for change in changes:
+            changed = change(changed)
+        got, error = attempt(run_model, model, changed)
+        return None if error else _verdict(model, inputs, got, first).kind != "differs"
+
+    asked: list[Reliance] = []
+    if not agrees(*_CHANGES.values()):
+        # What PyTorch refuses, as ``view`` does of a tensor with gaps, is no other answer.
+        asked += [word for word, change in _CHANGES.items() if agrees(change) is False]
+    if "memory layout" not in asked and _has_images(inputs):
+        asked += ["memory layout"] * (agrees(_to_channels_last) is False)
+    if (twins := _twins(inputs)) is not None:
+        alike = _changed(twins, torch.clone)
+        apart, failed = attempt(run_model, model, clone(alike))
+        shared, error = attempt(run_model, model, twins)
+        if not (failed or error) and _verdict(model, alike, shared, apart).kind == "differs":
+            asked.append("shared memory")
+    kept = dict(_tensors(inputs))
+    _, error = attempt(check_reliances, asked, kept, [*kept])
+    return Reliances(tuple(asked), "" if error is None else f"as it was recorded, {error}")
+
+
+def _tensors(inputs: Arguments) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, leaf in leaves_of(*inputs).items():
+        if isinstance(leaf, torch.Tensor):
+            yield path_text(path), leaf
+
+
+def _verdict(model: torch.nn.Module, inputs: Arguments, got: Any, expected: Any) -> Verdict:
+    def run(module: torch.nn.Module, given: Arguments) -> Any:
+        return module(*given[0], **accept_aliases(model, given[1]))
+
+    reference = Reference(run, model, inputs, expected=expected)
+    verdicts = reference.judge(got, lambda: run_model(model, clone(inputs)))
+    return worst_verdict(verdict for _, verdict in verdicts)
+
+
+def _changed(inputs: Arguments, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+    def apply(_: Path, leaf: Any) -> Any:
+        return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    return replace_leaves(*inputs, change=apply)
+
+
+def _to_other_layout(inputs: Arguments) -> Arguments:
+    """Tensors that lie otherwise in memory: the axes from last to first, with gaps."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_contiguous():
+            return tensor.contiguous()
+        room = tensor.new_empty((*reversed(tensor.shape), 2))[..., 1]
+        return room.permute(*reversed(range(tensor.ndim))).copy_(tensor)
+
+    return _changed(inputs, move)
+
+
+def _to_channels_last(inputs: Arguments) -> Arguments:
+    return _changed(
+        inputs,
+        lambda x: x.to(memory_format=torch.channels_last) if x.ndim == 4 else x,
+    )
+
+
+def _has_images(inputs: Arguments) -> bool:
+    return any(tensor.ndim == 4 for _, tensor in _tensors(inputs))
+
+
+def _to_parameters(inputs: Arguments) -> Arguments:
+    """Tensors that are parameters, of which derivatives are wanted."""
+    return _changed(inputs, lambda x: torch.nn.Parameter(x) if x.is_floating_point() else x)
+
+
+def _in_other_order(inputs: Arguments) -> Arguments:
+    return inputs[0], dict(reversed(inputs[1].items()))
+
+
+def _twins(inputs: Arguments) -> Arguments | None:
+    """The arguments with one tensor in every place that has its type and sizes, if there are."""
+    first: dict[Any, torch.Tensor] = {}
+    tensors = [tensor for _, tensor in _tensors(inputs)]
+    kinds = {(leaf.dtype, leaf.shape) for leaf in tensors}
+    if len(kinds) == len(tensors):
+        return None
+    return _changed(inputs, lambda leaf: first.setdefault((leaf.dtype, leaf.shape), leaf.clone()))
+
+
+_CHANGES: dict[Reliance, Callable[[Arguments], Arguments]] = {
+    "memory layout": _to_other_layout,
+    "gradients": _to_parameters,
+    "order": _in_other_order,
+}

@@ -1,0 +1,61 @@
+"""What code may ask of arguments besides types and sizes, and calls that answer otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from torchferry.errors import UsageError
+
+__all__ = ["Reliance", "check_reliances"]
+
+Reliance = Literal["memory layout", "gradients", "order", "shared memory"]
+
+_SCATTERED = (
+    "is not contiguous, or not at the start of its memory",
+    "clone(memory_format=torch.contiguous_format)",
+)
+
+
+def check_reliances(
+    asked: Sequence[Reliance], leaves: Mapping[str, Any], exported: Sequence[str]
+) -> None:
+    """Refuse arguments for which the model's code may do something else.
+
+    Args:
+        asked: what the model's code asks.
+        leaves: of a call, by name, in its order.
+        exported: names of the leaves in the order that they were exported in.
+
+    Raises:
+        UsageError: a tensor lies otherwise in memory, or wants derivatives, two share their
+            memory, or named arguments come in another order.
+    """
+    import torch
+
+    owners: dict[int, str] = {}
+    for name, leaf in leaves.items():
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        if "memory layout" in asked and (not leaf.is_contiguous() or leaf.storage_offset()):
+            raise _refusal(name, *_SCATTERED)
+        if "gradients" in asked and (leaf.requires_grad or isinstance(leaf, torch.nn.Parameter)):
+            raise _refusal(name, "is a parameter, or wants derivatives", "detach()")
+        owner = owners.setdefault(leaf.untyped_storage().data_ptr(), name)
+        if "shared memory" in asked and owner != name and leaf.numel():
+            raise _refusal(name, f"shares its memory with {owner}", "clone()")
+    if "order" in asked:
+        places = [exported.index(name) for name in leaves if name in exported]
+        if places != sorted(places):
+            raise UsageError(
+                f"arguments come in the order {', '.join(leaves)}, and were exported as "
+                f"{', '.join(exported)}: the model's code does something else then. Give them as "
+                "exported"
+            )
+
+
+def _refusal(name: str, what: str, change: str) -> UsageError:
+    return UsageError(
+        f"argument {name} {what}, which the model's code asks for, and does something else then. "
+        f"Give {name}.{change}"
+    )
