@@ -26,3 +26,11 @@ def test_code_that_cannot_run_is_no_failure_of_its_own():
             raise ValueError("no good")
 
     assert undecided_lines(Raises(), (torch.ones(3),), {}, ({},)) == ()
+
+
+def test_what_an_iterator_raises_is_no_failure_either():
+    class Empty(torch.nn.Module):
+        def forward(self, x):
+            return next(iter([])) + x
+
+    assert undecided_lines(Empty(), (torch.ones(3),), {}, ({},)) == ()

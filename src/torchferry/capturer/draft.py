@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch._functorch import config as functorch_config
 
 from torchferry.capturer.watch import watch_shapes
+from torchferry.values.kinds import attempt
 
 __all__ = ["undecided_lines"]
-
-_FAILURES = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
-    ValueError,
-)  # fmt: skip
 
 
 def undecided_lines(
@@ -35,9 +31,8 @@ def undecided_lines(
     with (
         watch_shapes() as events,
         functorch_config.patch(fake_tensor_propagate_real_tensors=True),
+    ):
         # The user's code fails in more ways than can be listed; what was heard until then is
         # told all the same.
-        suppress(*_FAILURES),
-    ):
-        torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+        attempt(partial(torch.export.export, dynamic_shapes=shapes), model, args, kwargs)
     return tuple(events.undecided)
