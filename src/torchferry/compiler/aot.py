@@ -140,7 +140,10 @@ def _whole() -> Iterator[None]:
     whole = {
         target: keep
         for target in registered()
-        if isinstance(target, torch._ops.OpOverload) and _is_preservable_cia_op(target)
+        if isinstance(target, torch._ops.OpOverload)
+        and _is_preservable_cia_op(target)
+        # AOTAutograd keeps a Python float, of 64 bits, as an input only where it sees the parts.
+        and target is not torch.ops.aten.item.default
     }
     with _override_composite_implicit_decomp(whole):
         yield

@@ -10,8 +10,11 @@ import torch
 
 from torchferry.compiler.session import TensorSession
 from torchferry.compiler.weights import FrozenWeights
+from torchferry.errors import RunError
 
 __all__ = ["Feed", "Program", "Result"]
+
+_LARGEST = 2**31  # of what is below, a product has its place in 64 bits
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,10 @@ class Program:
         """Run the graph.
 
         Raises:
-            RunError: onnxruntime failed.
+            RunError: onnxruntime failed, or would count otherwise than Python.
         """
         tensors = [
-            torch.tensor([args[place]]) if size else args[place].contiguous()
+            _as_tensor(args[place]) if size else args[place].contiguous()
             for place, size in self._feeds
         ]
         found = self._session(tensors)
@@ -108,3 +111,9 @@ class Program:
         if result.number:
             return tensor.item()
         return tensor if result.axes is None else tensor.permute(result.axes)
+
+
+def _as_tensor(integer: int) -> torch.Tensor:
+    if abs(integer) >= _LARGEST:
+        raise RunError(f"the integer {integer} may overflow the 64 bits that ONNX counts in")
+    return torch.tensor([integer])
