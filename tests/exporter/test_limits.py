@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from torchferry.dims import Condition
@@ -71,6 +73,12 @@ def test_a_failure_inside_leaves_the_sizes_that_agreed() -> None:
 def test_a_failure_that_no_size_explains_leaves_nothing() -> None:
     found = find_limits([], [*RIGHT, at("differs", 2, 8)])
     assert found.unproven == "output y differs from PyTorch's: max abs 2, max rel 0.5"
+
+
+def test_what_the_model_itself_refuses_needs_no_limit() -> None:
+    refused = Check({"batch": 1, "width": 8}, made=True, error="no such size", declined=True)
+    assert find_limits([], [*RIGHT, refused]) == Limits()
+    assert find_limits([], [*RIGHT, replace(refused, declined=False)]).agreed
 
 
 def test_where_nothing_agrees_nothing_is_proven() -> None:

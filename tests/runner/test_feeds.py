@@ -102,8 +102,10 @@ def test_what_was_exported_by_position_may_be_given_by_name(infos):
 def test_numbers_and_arrays_become_tensors_of_the_inputs_type():
     signature = Signature(("x",), (Slot("x", ("x",)),), {}, flatten(())[1], ())
     infos = {"x": (torch.float64, [])}
-    with pytest.raises(UsageError, match=r"x is torch.float32, but the model takes torch.float64"):
+    with pytest.raises(UsageError, match=r"input x is float, and was exported as a tensor"):
         Feeder(signature, infos)((2.5,), {})
+    with pytest.raises(UsageError, match=r"x is torch.float32, but the model takes torch.float64"):
+        Feeder(signature, infos)((IDS.float().numpy().sum(),), {})
     assert Feeder(signature, infos)((IDS.numpy().sum() / 2,), {})["x"].item() == 7.5
     with pytest.raises(UsageError, match="shape 2x3, but the model takes a scalar"):
         Feeder(signature, infos)((IDS.double(),), {})
@@ -148,7 +150,10 @@ def test_calls_after_others_are_checked_as_the_first(signature, infos, args, kwa
 
 
 def test_calls_of_many_structures_find_their_own_tensors(signature, infos):
-    feed = Feeder(signature, infos)
+    absent = {f"none_{number}": "None" for number in range(20)}
+    feed = Feeder(replace(signature, containers=absent), infos)
+    with pytest.raises(UsageError, match="argument none_20 is None, and was exported as nothing"):
+        feed((IDS, 2, cache()), {"none_20": None})
     for number in [*range(20), 0, 19, 3]:
         nothing = {f"none_{number}": None}
         ids = torch.full((1, 2), number)

@@ -95,7 +95,7 @@ def _with_failures(found: Limits, checks: Sequence[Check]) -> Limits:
     if not right:
         return replace(found, unproven=_why(inside))
     agreed: dict[Condition, None] = {}
-    for failing in (check for check in inside if check.failed):
+    for failing in (check for check in inside if check.failed and not check.declined):
         if any(condition.broken_by(failing.sizes) for condition in agreed):
             continue
         names = [

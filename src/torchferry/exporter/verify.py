@@ -71,6 +71,7 @@ class Check:
             two sides do not nest their outputs alike.
         refused: what PyTorch itself said, when the original model takes no such sizes.
         error: what went wrong on onnxruntime's side.
+        declined: whether the exported model itself refuses such a call, which is the error.
         changed: arguments that PyTorch changed in place without returning what it made of them.
         blame: which step brought a difference in, as a sentence.
         breaks: the condition of the captured program that the sizes do not fulfil.
@@ -82,6 +83,7 @@ class Check:
     outputs: tuple[Compared, ...] = ()
     refused: str | None = None
     error: str | None = None
+    declined: bool = False
     blame: str | None = None
     changed: tuple[str, ...] = ()
     breaks: Condition | None = None
@@ -217,11 +219,12 @@ class _Runner:
         try:
             got = run()
         except (RunError, UsageError) as error:
-            return Check(sizes, made, error=_brief(error))
+            declined = isinstance(error, UsageError)
+            return Check(sizes, made, error=_brief(error), declined=declined)
         outputs = tuple(self._compared(reference, got, run))
         wrong = any(one.kind == "differs" and not one.verdict.evidence for one in outputs)
         blame = self._blame(reference, inputs) if wrong else None
-        check = Check(sizes, made, outputs, None, None, blame, changed[0])
+        check = Check(sizes, made, outputs, blame=blame, changed=changed[0])
         others = check.ok and any(condition.broken_by(sizes) for condition in self.conditions)
         return self._with_other_values(check, inputs) if others else check
 

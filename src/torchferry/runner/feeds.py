@@ -141,14 +141,15 @@ class Feeder:
         for place in dict.fromkeys([*exported, *given]):
             wanted, got = exported.get(place, "nothing"), given.get(place, "nothing")
             absent = (wanted, got) == ("None", "nothing")  # as the default mostly is
-            if wanted != got and not absent and not self._is_tensor(place):
+            if wanted != got and not absent and not self._is_leaf(place):
                 raise UsageError(
                     f"argument {place} is {got}, and was exported as {wanted}: the model's code "
                     "may do something else for it. Give it as exported, or export it so"
                 )
 
-    def _is_tensor(self, place: str) -> bool:
-        return any(path_text(path) == place for path in self._places)
+    def _is_leaf(self, place: str) -> bool:
+        """Whether a tensor or a constant was exported there, which are checked by themselves."""
+        return place in self._constants or any(path_text(path) == place for path in self._places)
 
     @cached_property
     def _constants(self) -> dict[str, Constant]:
@@ -174,7 +175,8 @@ class Feeder:
     def _check_type(self, name: str, leaf: Any) -> None:
         """Refuse a number for a tensor and the other way round: code may ask, and they round."""
         is_integer = name in self._signature.integers
-        number = isinstance(leaf, bool | int | float | complex)
+        # NumPy's numbers have a dtype, and some are Python's too.
+        number = isinstance(leaf, int | float | complex) and not hasattr(leaf, "dtype")
         if is_integer != number or (is_integer and type(leaf) is not int):
             wanted = "an integer" if is_integer else "a tensor"
             raise UsageError(
