@@ -26,6 +26,7 @@ LAYERS = (
     {"observer", "zoo"},
     {"dumper", "judge"},
     {"values", "dims", "graph"},
+    {"seams"},
     {"errors", "config", "progress"},
 )
 LEVEL = {room: -number for number, rooms in enumerate(LAYERS) for room in rooms}
@@ -33,7 +34,7 @@ PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
 
 TORCH_ROOMS = (
     "values", "zoo", "observer", "capturer", "converter", "diagnoser", "compiler", "dumper",
-    "comparer", "exporter", "judge",
+    "comparer", "exporter", "judge", "seams",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
 TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config", "progress")

@@ -16,9 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-__all__ = ["aliasing_targets", "graphs_of", "hidden_view", "is_view", "said"]
+from torchferry.seams.operators import aten
 
-aten = torch.ops.aten
+__all__ = ["aliasing_targets", "graphs_of", "hidden_view", "is_view", "said"]
 
 _DROPOUTS = (
     aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,

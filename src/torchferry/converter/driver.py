@@ -25,11 +25,11 @@ from torchferry.converter.promote import onnx_dtype, promoted_dtype
 from torchferry.converter.provenance import module_of, provenance
 from torchferry.converter.size import Sizes
 from torchferry.errors import LoweringFailed
+from torchferry.seams.operators import aten
 from torchferry.values.source_line import user_line
 
 __all__ = ["Body", "Scope", "handled"]
 
-aten = torch.ops.aten
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # What a program says about its sizes, and checks as it runs; nothing is computed.
 _SILENT = {
@@ -170,6 +170,8 @@ class Scope:
         if lowering.promote is not None:
             self._promote(node, bound, lowering)
         named = {parameter_name(key): value for key, value in named.items()}
+        if lowering.change:
+            return [], lowering.by_name(node.target, bound, named)
         if named.keys() <= _parameters(lowering.write):
             return bound, named
         return bound + _in_order(named, node.target, len(bound)), {}

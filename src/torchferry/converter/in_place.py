@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["functional_form", "unseen"]
+from torchferry.seams.operators import Absent, aten
 
-aten = torch.ops.aten
+__all__ = ["functional_form", "unseen"]
 
 # Their results share no memory with an argument, in any case.
 _FRESH = frozenset(
@@ -45,9 +45,9 @@ def functional_form(target: Any) -> Any:
     one = len(target._schema.returns) == 1
     if not one or not name.startswith("aten::") or not name.endswith("_") or name.endswith("__"):
         return None
-    packet = getattr(aten, name.removeprefix("aten::").removesuffix("_"), None)
-    form = getattr(packet, target._overloadname, None)
-    if form is None or form._schema.is_mutable:
+    packet = getattr(aten, name.removeprefix("aten::").removesuffix("_"))
+    form = getattr(packet, target._overloadname)
+    if isinstance(form, Absent) or form._schema.is_mutable:
         return None
     names = [[a.name for a in schema.arguments] for schema in (target._schema, form._schema)]
     return form if names[0] == names[1] else None

@@ -15,24 +15,28 @@ _TONES: dict[str, Tone] = {"ours": "good", "none": "bad", "needed": "good", "hit
 
 
 def operators() -> Report:
-    """Every ATen overload, and who converts it."""
+    """Every ATen overload, and who converts it; also those that this torch does not have."""
+    import torch
+
     from torchferry.converter.coverage import coverage
 
     rows = coverage()
     counts = Counter(row.by for row in rows)
     said = ", ".join(f"{counts[by]} {by}" for by in ("ours", "decomposed", "borrowed", "none"))
+    lacking = f"not in torch {torch.__version__}"
+    said += f", {counts['absent']} {lacking}" if counts["absent"] else ""
     table = Table(
         ("operator", "by", "lowering", "complex"),
         tuple(
-            (row.operator, Cell(row.by, _TONES.get(row.by)), row.place,
-             "yes" if row.complex else "")
+            (row.operator, Cell(lacking if row.by == "absent" else row.by, _TONES.get(row.by)),
+             row.place, "yes" if row.complex else "")
             for row in rows
         ),
     )  # fmt: skip
     return Report(
         title="inspect ops",
         ok=True,
-        verdict=f"{len(rows)} functional ATen overloads: {said}",
+        verdict=f"{len(rows) - counts['absent']} functional ATen overloads: {said}",
         sections=(Section("Operators", (table,)),),
         next_steps=("lower one yourself: @torchferry.lowers(torch.ops.NAMESPACE.NAME.OVERLOAD)",),
         data={"kind": "ops", "operators": [asdict(row) for row in rows]},

@@ -15,12 +15,11 @@ import torch
 from torchferry.judge.arithmetic import Listener
 from torchferry.judge.tolerance import Tolerance
 from torchferry.judge.value import difference_of
+from torchferry.seams.operators import aten
 from torchferry.values.difference import Discrepancy
 from torchferry.values.source_line import line_here
 
 __all__ = ["PLACES", "UNSET", "ChoosesOtherwise", "Places", "arguments", "as_good"]
-
-aten = torch.ops.aten
 
 PLACES: dict[Any, int | None] = {
     aten.argmax.default: None, aten.argmin.default: None, aten.argsort.default: None,

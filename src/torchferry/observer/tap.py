@@ -69,7 +69,7 @@ def is_traced() -> bool:
         torch.compiler.is_compiling()  # first, and true while Dynamo reads this
         # torch.jit has no annotations.
         or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        or _symbolic_trace._is_fx_tracing_flag
+        or _symbolic_trace.is_fx_symbolic_tracing()
         or get_proxy_mode() is not None
         or _get_dispatch_mode(_FUNCTIONAL) is not None
     )

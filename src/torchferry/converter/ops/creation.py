@@ -12,10 +12,10 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.operators import aten
 
 __all__ = ["filled", "indices"]
 
-aten = torch.ops.aten
 Size = int | ir.Value
 DType = torch.dtype | None
 INT64, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE

@@ -22,11 +22,11 @@ from torchferry.converter.kernel import single
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.attention import scaled_dot_product_attention
 from torchferry.converter.promote import torch_dtype
+from torchferry.seams.operators import aten
+from torchferry.seams.operators import higher_order as hop
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
-hop = torch.ops.higher_order
 Values = Sequence[ir.Value]
 Body = Any  # torchferry.converter.driver.Body: the driver imports what imports this
 

@@ -17,11 +17,11 @@ from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.reduction import extreme
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.operators import aten
+from torchferry.seams.operators import quantized_decomposed as decomposed
 
 __all__ = ["dequantized", "quantized"]
 
-aten = torch.ops.aten
-decomposed = torch.ops.quantized_decomposed
 Number = int | float | ir.Value
 Dtype = torch.dtype | None
 Pair = tuple[ir.Value, ir.Value]

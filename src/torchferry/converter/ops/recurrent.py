@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.weight import Weight
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Params = Sequence[ir.Value]
 
 
