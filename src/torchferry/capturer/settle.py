@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.huggingface import accept_aliases
@@ -28,6 +27,7 @@ from torchferry.observer.guards import read_guards
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
+from torchferry.seams.pytorch import FakeTensor, guards_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths
@@ -70,11 +70,11 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     with _asking(judge, model) as ask:
         right = ask(seen.sizes_of(seen.best))
         is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
-        guards = [*program._guards_code, *captured.doubts]
+        guards = [*guards_of(program), *captured.doubts]
         for guard, conditions in read_guards(program, named, guards).items():
             if not conditions or not all(map(is_needless, conditions)):
                 kept.append(guard)
-    program._guards_code[:] = kept
+    guards_of(program)[:] = kept
     unproven = ""
     if right is not None and right.kind == "differs":
         unproven = f"the program is wrong for the call it was captured with: {right.numbers}"

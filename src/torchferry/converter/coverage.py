@@ -12,6 +12,7 @@ from torchferry.converter.driver import handled
 from torchferry.converter.functional import decomposition
 from torchferry.converter.lowering import absent, find_lowering
 from torchferry.converter.torchlib import borrowed
+from torchferry.seams.pytorch import operator_names, schema_of
 
 __all__ = ["By", "Coverage", "coverage", "is_ours"]
 
@@ -56,14 +57,14 @@ def coverage() -> list[Coverage]:
 
 
 def _overloads() -> Iterator[Any]:
-    for qualified in torch._C._dispatch_get_all_op_names():
+    for qualified in operator_names():
         namespace, _, rest = qualified.partition("::")
         name, _, overload = rest.partition(".")
         if namespace != "aten" or name.startswith("_backward"):
             continue
         packet = getattr(torch.ops.aten, name, None)
         found = getattr(packet, overload or "default", None)
-        if found is not None and not found._schema.is_mutable:
+        if found is not None and not schema_of(found).is_mutable:
             yield found
 
 

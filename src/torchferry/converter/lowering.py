@@ -12,6 +12,7 @@ import torch
 
 from torchferry.errors import UsageError
 from torchferry.seams.operators import Absent
+from torchferry.seams.pytorch import OpOverload, schema_of
 
 __all__ = [
     "Lowering",
@@ -58,7 +59,7 @@ class Lowering:
         Raises:
             ValueError: the call cannot be written without those that differ.
         """
-        defaults = {parameter_name(a.name): a.default_value for a in target._schema.arguments}
+        defaults = {parameter_name(a.name): a.default_value for a in schema_of(target).arguments}
         named = {**dict(zip(defaults, bound, strict=False)), **named}
         _, *parameters = inspect.signature(self.write).parameters.values()
         known = {p.name for p in parameters}
@@ -132,8 +133,8 @@ def find_lowering(target: Any, *, complex: bool = False) -> Lowering | None:
     _load()
     registry = _COMPLEX if complex else _PLAIN
     found = registry.get(target)
-    if found is None and isinstance(target, torch._ops.OpOverload):
-        found = registry.get(target._schema.name)
+    if found is None and isinstance(target, OpOverload):
+        found = registry.get(schema_of(target).name)
     return found
 
 
@@ -164,7 +165,7 @@ def _check_parameters(target: Any, write: Callable[..., Any], *, by_name: bool) 
     Arguments are given by position where the names differ, so that further overloads may call
     them otherwise.
     """
-    schema = getattr(target, "_schema", None)
+    schema = schema_of(target)
     if schema is None:
         return ""
     _, *parameters = inspect.signature(write).parameters.values()

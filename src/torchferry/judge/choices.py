@@ -16,6 +16,7 @@ from torchferry.judge.arithmetic import Listener
 from torchferry.judge.tolerance import Tolerance
 from torchferry.judge.value import difference_of
 from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import schema_of
 from torchferry.values.difference import Discrepancy
 from torchferry.values.source_line import line_here
 
@@ -128,7 +129,7 @@ def _place(func: Any) -> str:
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call of an operator by the names of its schema, defaults included."""
-    said = func._schema.arguments
+    said = schema_of(func).arguments
     given = {argument.name: argument.default_value for argument in said}
     return given | dict(zip((argument.name for argument in said), args, strict=False)) | kwargs
 

@@ -11,6 +11,7 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import schema_of
 
 __all__: list[str] = []
 
@@ -31,7 +32,7 @@ def _evaluated(target: Any) -> Callable[..., ir.Value]:
     """Call the overload itself; torch.export knows the length."""
 
     def write(b: Block, *given: Any) -> ir.Value:
-        arguments = target._schema.arguments
+        arguments = schema_of(target).arguments
         count = sum(not argument.kwarg_only for argument in arguments)
         place = [argument.name for argument in arguments].index("dtype")
         if any(isinstance(item, ir.Value) for item in given):
