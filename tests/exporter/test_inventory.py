@@ -7,7 +7,7 @@ from torchferry.converter import lowering
 from torchferry.exporter.inventory import INVENTORIES
 
 
-@pytest.mark.parametrize("name", INVENTORIES)
+@pytest.mark.parametrize("name", sorted(INVENTORIES.keys() - {"environment"}))
 def test_what_torchferry_has_can_be_read_and_stored(name):
     report = INVENTORIES[name]()
     assert report.ok

@@ -1,4 +1,4 @@
-"""What torchferry itself has: lowerings, patches, models; ``torchferry inspect`` shows it."""
+"""What torchferry has, and what it runs with; ``torchferry inspect`` shows it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 
+from torchferry.exporter.environment import environment
 from torchferry.report.model import Cell, Report, Section, Source, Table, Tone
 from torchferry.report.quantity import counted
 
-__all__ = ["INVENTORIES", "operators", "patches", "zoo"]
+__all__ = ["INVENTORIES", "environment", "operators", "patches", "zoo"]
 
 _TONES: dict[str, Tone] = {"ours": "good", "none": "bad", "needed": "good", "hit": "good"}
 
@@ -90,6 +91,7 @@ def zoo() -> Report:
 
 
 INVENTORIES: dict[str, Callable[[], Report]] = {
+    "environment": environment,
     "ops": operators,
     "patches": patches,
     "zoo": zoo,
