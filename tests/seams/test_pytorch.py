@@ -115,9 +115,20 @@ def test_state_and_hooks_of_modules(hide):
     assert not none
     assert pytorch.has_hooks(model)
     assert not pytorch.has_hooks(torch.nn.ReLU())
-    hide("torch.nn.Module._buffers")
-    with pytest.raises(UsageError, match=r"Module\._buffers, which .* the state of modules"):
-        pytorch.buffers_of(model)
+
+
+@pytest.mark.parametrize("name", ["", "_buffers", "_parameters", "_modules"])
+def test_what_modules_hold_has_a_public_way_too(name, hide):
+    model = torch.nn.BatchNorm1d(2)
+    kept = model.running_mean
+    if name:
+        hide(f"torch.nn.Module.{name}")
+    assert pytorch.buffers_of(model)["running_mean"] is kept
+    assert pytorch.parameters_of(model)["weight"] is model.weight
+    assert pytorch.modules_of(torch.nn.Sequential(model))["0"] is model
+    pytorch.set_buffer(model, "running_mean", kept + 1)
+    assert model.running_mean.tolist() == [1, 1]
+    assert "running_mean" in model.state_dict()
 
 
 def test_hooks_of_every_module_are_seen():

@@ -30,17 +30,61 @@ else:
     pytree = reach("torch.utils._pytree")
 
 __all__ = [
-    "BATCH_NORMS", "CHECKS", "DROPOUTS", "FORWARD", "DataDependentOutputException",
-    "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "HigherOrderOperator",
-    "OpOverload", "OpOverloadPacket", "SpecViolationError", "TorchDispatchMode", "TracerWarning",
-    "any_autocast", "aot_metadata", "buffers_of", "causal_mask_test", "decomposition_table",
-    "dispatch_keys", "dynamo_stack", "forget_dispatches", "from_dlpack", "guards_of", "has_hooks",
-    "hooks_of", "is_boxed", "is_functorch_tensor", "is_inside_functorch", "is_static_input",
-    "is_traced_by_fx", "make_subclass", "mark_boxed", "mark_constant", "may_decompose",
-    "modules_of", "onnx_log_off", "operator_names", "original_of", "overload_name",
-    "parameters_of", "patch_functorch", "pytree", "quantized_operators", "scan_operator",
-    "schema_of", "set_guards", "size_oblivious", "storage_number", "to_dlpack", "unset_fake",
-    "version_of", "while_loop_operator", "without_modes",
+    "BATCH_NORMS",
+    "CHECKS",
+    "DROPOUTS",
+    "FORWARD",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "SpecViolationError",
+    "TorchDispatchMode",
+    "TracerWarning",
+    "any_autocast",
+    "aot_metadata",
+    "buffers_of",
+    "causal_mask_test",
+    "decomposition_table",
+    "dispatch_keys",
+    "dynamo_stack",
+    "forget_dispatches",
+    "from_dlpack",
+    "guards_of",
+    "has_hooks",
+    "hooks_of",
+    "is_boxed",
+    "is_functorch_tensor",
+    "is_inside_functorch",
+    "is_static_input",
+    "is_traced_by_fx",
+    "make_subclass",
+    "mark_boxed",
+    "mark_constant",
+    "may_decompose",
+    "modules_of",
+    "onnx_log_off",
+    "operator_names",
+    "original_of",
+    "overload_name",
+    "parameters_of",
+    "patch_functorch",
+    "pytree",
+    "quantized_operators",
+    "scan_operator",
+    "schema_of",
+    "set_buffer",
+    "set_guards",
+    "size_oblivious",
+    "storage_number",
+    "to_dlpack",
+    "unset_fake",
+    "version_of",
+    "while_loop_operator",
+    "without_modes",
 ]  # fmt: skip
 
 
@@ -199,26 +243,30 @@ def _nothing() -> None:
 # Modules ----------------------------------------------------------------------------------------
 
 
-def _of_module(module: torch.nn.Module, name: str) -> dict[str, Any]:
-    found: dict[str, Any] | None = getattr(module, name, None)
-    if found is None:
-        raise lacking(f"torch.nn.Module.{name}")
-    return found
-
-
 def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """A module's own buffers; writing to the dict registers nothing."""
-    return _of_module(module, "_buffers")
+    """A module's own buffers."""
+    named = module.named_buffers(recurse=False, remove_duplicate=False)
+    return getattr(module, "_buffers", None) or dict(named)
 
 
 def parameters_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
-    """A module's own parameters, also those that are None or have two names."""
-    return _of_module(module, "_parameters")
+    """A module's own parameters, also those that are None."""
+    named = module.named_parameters(recurse=False, remove_duplicate=False)
+    return getattr(module, "_parameters", None) or dict(named)
 
 
 def modules_of(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
     """A module's own children, also those that are None or have two names."""
-    return _of_module(module, "_modules")
+    return getattr(module, "_modules", None) or dict(module.named_children())
+
+
+def set_buffer(module: torch.nn.Module, name: str, value: Any) -> None:
+    """Put a tensor in the place of a buffer; by assignment a trace would return it too."""
+    buffers = getattr(module, "_buffers", None)
+    if buffers is None:
+        setattr(module, name, value)
+    else:
+        buffers[name] = value
 
 
 def hooks_of(module: torch.nn.Module) -> tuple[tuple[str, dict[int, Any], Any], ...]:

@@ -47,9 +47,6 @@ SEAMS: dict[str, Seam] = {
     "torch._subclasses.fake_tensor.FakeTensorMode": Seam("shapes without data"),
     "torch.utils._python_dispatch.TorchDispatchMode": Seam("watching operators run"),
     "torch.export.ExportedProgram._guards_code": Seam("the conditions of a captured program"),
-    "torch.nn.Module._buffers": Seam("the state of modules"),
-    "torch.nn.Module._parameters": Seam("the state of modules"),
-    "torch.nn.Module._modules": Seam("the parts of modules"),
     "torch._C.DispatchKey": Seam("patches of operators while a model is captured"),
     # A slower or plainer way.
     "torch._subclasses.fake_tensor.DataDependentOutputException": Seam(
@@ -106,6 +103,11 @@ SEAMS: dict[str, Seam] = {
     "torch.nn.modules.transformer._detect_is_causal_mask": Seam(
         "attention that reads its mask", "the patch is not needed"
     ),
+    "torch.nn.Module._buffers": Seam("the state of modules", "those that are None are not seen"),
+    "torch.nn.Module._parameters": Seam(
+        "the state of modules", "those that are None are not seen"
+    ),
+    "torch.nn.Module._modules": Seam("the parts of modules", "those that are None are not seen"),
     "torch.nn.Module._forward_hooks": Seam("hooks of modules", "they are not seen"),
     "torch.nn.Module._forward_pre_hooks": Seam("hooks of modules", "they are not seen"),
     "torch.nn.Module._forward_hooks_with_kwargs": Seam("hooks of modules", "they are not seen"),
@@ -130,7 +132,7 @@ SEAMS: dict[str, Seam] = {
     "onnxscript.rewriter.ort_fusions.optimize_for_ort": Seam(
         "onnxscript's fusions for onnxruntime", "models are optimized without them"
     ),
-    "onnxruntime.OrtValue._ortvalue": Seam("bfloat16 and float8 results", "they are refused"),
+    "onnxruntime.OrtValue._ortvalue": Seam("results as tensors"),
     "transformers.PreTrainedConfig._experts_implementation": Seam(
         "float64 runs of mixtures of experts", "the reference is not run in float64"
     ),
@@ -159,8 +161,7 @@ SEAMS: dict[str, Seam] = {
     "torch.export.exported_program._override_composite_implicit_decomp": Seam(_COMPILE),
     "torch.utils._python_dispatch.is_traceable_wrapper_subclass": Seam(_COMPILE),
     "onnxruntime.InferenceSession._sess": Seam(_COMPILE),
-    "onnxruntime.capi.onnxruntime_pybind11_state.OrtValue": Seam(_COMPILE),
-    "onnxruntime.capi.onnxruntime_pybind11_state": Seam("the kinds of onnxruntime's errors"),
+    "onnxruntime.capi.onnxruntime_pybind11_state": Seam("its errors' kinds, and " + _COMPILE),
 }
 
 # Operators that torchferry converts and torch removed, with the version that no longer has them.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch.nn.parameter import is_lazy
 
-from torchferry.seams.pytorch import buffers_of
+from torchferry.seams.pytorch import buffers_of, set_buffer
 
 __all__ = ["buffers_kept"]
 
@@ -37,5 +37,5 @@ def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     finally:
         with torch.no_grad():
             for owner, name, buffer, value in state:
-                buffers_of(owner)[name] = buffer  # the forward may have put another in its place
+                set_buffer(owner, name, buffer)  # the forward may have put another in its place
                 buffer.copy_(value)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer.patch import Attribute, Patch, Place
-from torchferry.seams.pytorch import buffers_of
+from torchferry.seams.pytorch import buffers_of, set_buffer
 
 __all__ = ["PATCHES"]
 
@@ -69,14 +69,13 @@ def _stateless(original: Callable[..., Any]) -> Callable[..., Any]:
             self.config, x.device, seq_len=position_ids.max() + 1, **layer
         )
         name = "inv_freq" if layer_type is None else f"{layer_type}_inv_freq"
-        buffers = buffers_of(self)
-        kept = buffers[name]
+        kept = buffers_of(self)[name]
         # Not by assignment: torch.export would make the buffer an output of the graph.
-        buffers[name] = frequencies
+        set_buffer(self, name, frequencies)
         try:
             return inspect.unwrap(original)(self, x, position_ids, **layer)
         finally:
-            buffers[name] = kept
+            set_buffer(self, name, kept)
 
     return forward
 
