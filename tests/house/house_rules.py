@@ -249,37 +249,44 @@ LIBRARY_NAMES = ("torch", "torchvision", "transformers", "onnxruntime", "onnxscr
 
 
 def seams(source: Source) -> Iterator[Finding]:
-    """Private names of other libraries stand in the room seams only.
+    """Private names of other libraries stand in the room seams only, as strings too.
 
     Names of modules are seen where they are imported or reached from an import, attributes of
     objects where the file itself does not define them. Operators of torch.ops may be private:
-    they are looked up by `torchferry.seams.operators`.
+    they are looked up by `torchferry.seams.operators`. What patches replace is a string with a
+    probe of its own.
     """
     if not source.in_package or source.room == "seams":
         return
-    bound = {name: module for _, module, name in _bindings(source)}
     for line, module, _ in imports(source):
         if _is_private(module):
             yield line, f"{module}: take it from torchferry.seams"
-    own = _defined(source)
+    bound = {name: module for _, module, name in _bindings(source)}
+    own, patches = _defined(source), source.lies_in(("capturer/patches",))
     for node in source.nodes:
+        name = ""
         if isinstance(node, ast.Attribute):
-            root, _, rest = _chain(node).partition(".")
-            module = bound.get(root, "")
-            if module.split(".")[0] in LIBRARY_NAMES and _is_private(f"{module}.{rest}"):
-                yield node.lineno, f"{module}.{rest}: take it from torchferry.seams"
-            elif f"{module}.{rest}".startswith(("torchferry.seams.operators", "torch.ops")):
-                continue
-            elif _is_foreign(node.attr, own) and root not in ("self", "cls"):
-                yield node.lineno, f".{node.attr}: reach it through torchferry.seams"
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "getattr",
-            "setattr",
-            "hasattr",
-        ):
-            name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
-            if _is_foreign(str(name), own):
-                yield node.lineno, f".{name}: reach it through torchferry.seams"
+            name = _private_attribute(node, bound, own)
+        elif isinstance(node, ast.Constant) and not patches:
+            text = str(node.value)
+            name = text if re.fullmatch(r"\w+(\.\w+)+", text) and _is_private(text) else ""
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ACCESS:
+            asked = node.args[1]
+            text = str(asked.value) if isinstance(asked, ast.Constant) else ""
+            name = f".{text}" if _is_foreign(text, own) else ""
+        if name:
+            yield node.lineno, f"{name}: reach it through torchferry.seams"
+
+
+def _private_attribute(node: ast.Attribute, bound: dict[str, str], own: set[str]) -> str:
+    """The private name of another library that an attribute is; empty if it is none."""
+    root, _, rest = _chain(node).partition(".")
+    path = f"{bound.get(root, '')}.{rest}"
+    if path.split(".", maxsplit=1)[0] in LIBRARY_NAMES and _is_private(path):
+        return path
+    if path.startswith(("torchferry.seams.operators", "torch.ops")) or root in ("self", "cls"):
+        return ""
+    return f".{node.attr}" if _is_foreign(node.attr, own) else ""
 
 
 def _bindings(source: Source) -> Iterator[tuple[int, str, str]]:

@@ -17,6 +17,7 @@ from types import FrameType
 import torch
 
 from torchferry.seams.pytorch import dynamo_stack
+from torchferry.seams.table import SIZE_LOGGER
 from torchferry.values.source_line import is_library, is_own, shown_line
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "raising_module", "watch_shapes",
 ]  # fmt: skip
 
-_LOGGER = "torch.fx.experimental.symbolic_shapes"
+_LOGGER = SIZE_LOGGER
 
 _CREATED = r"create_symbol (\S+) = \S+ for (L.+?) \[-?\w"
 _ADDED = r"(?:eval|runtime_assert)(?: \(forcing_spec\))? (.+?) \[guard added\]"

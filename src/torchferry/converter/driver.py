@@ -27,6 +27,7 @@ from torchferry.converter.size import Sizes
 from torchferry.errors import LoweringFailed
 from torchferry.seams.operators import aten
 from torchferry.seams.pytorch import CHECKS, schema_of
+from torchferry.seams.table import SIZE_FUNCTIONS
 from torchferry.values.source_line import user_line
 
 __all__ = ["Body", "Scope", "handled"]
@@ -50,8 +51,7 @@ def handled(target: Any) -> bool:
         or target is aten.detach_.default
         or target is operator.getitem
         or target is round
-        or getattr(target, "__module__", None)
-        in ("_operator", "math", "torch.fx.experimental.sym_node")
+        or getattr(target, "__module__", None) in ("_operator", "math", SIZE_FUNCTIONS)
         or getattr(target, "__name__", "").startswith("sym_")
         or target in _SIZES
     )

@@ -25,6 +25,7 @@ from torchferry.seams.pytorch import (
     SpecViolationError,
     decomposition_table,
     guards_of,
+    is_vmap_mark,
     pytree,
     schema_of,
     set_guards,
@@ -116,7 +117,7 @@ def _writes_in_place(program: ExportedProgram) -> bool:
 def _transformed(program: ExportedProgram) -> bool:
     """Whether blocks run under vmap or autocast, which tracing applies to what is in them."""
     return any(
-        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+        is_vmap_mark(node.target)
         or (node.target is torch.ops.higher_order.wrap_with_autocast and node.args[2])
         for graph in graphs_of(program)
         for node in graph.nodes

@@ -60,7 +60,7 @@ __all__ = [
     "is_functorch_tensor",
     "is_inside_functorch",
     "is_static_input",
-    "is_traced_by_fx",
+    "is_traced_by_fx", "is_vmap_mark",
     "make_subclass",
     "mark_boxed",
     "mark_constant",
@@ -156,6 +156,11 @@ def while_loop_operator() -> Callable[..., Any]:
     return getattr(torch, "while_loop", None) or reach(
         "torch._higher_order_ops.while_loop.while_loop"
     )
+
+
+def is_vmap_mark(target: Any) -> bool:
+    """Whether a call in a program says where vmap begins or ends."""
+    return getattr(target, "__module__", "") == "torch._functorch.predispatch"
 
 
 def scan_operator() -> Callable[..., Any]:

@@ -16,7 +16,18 @@ from typing import Any
 from torchferry.errors import UsageError
 from torchferry.seams.versions import TESTED, installed
 
-__all__ = ["GONE", "SEAMS", "Seam", "find", "lacking", "probe", "reach"]
+__all__ = [
+    "GONE",
+    "LOADED_LATE",
+    "SEAMS",
+    "SIZE_FUNCTIONS",
+    "SIZE_LOGGER",
+    "Seam",
+    "find",
+    "lacking",
+    "probe",
+    "reach",
+]
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,14 @@ SEAMS: dict[str, Seam] = {
     "onnxruntime.InferenceSession._sess": Seam(_COMPILE),
     "onnxruntime.capi.onnxruntime_pybind11_state": Seam("its errors' kinds, and " + _COMPILE),
 }
+
+# Modules that torch.export and torch.onnx load when they are first called.
+LOADED_LATE = ("torch._dynamo", "torch._export.non_strict_utils",
+               "torch.onnx._internal.exporter._core")  # fmt: skip
+
+# Where torch logs what it decides of sizes, and where its functions of symbolic numbers are from.
+SIZE_LOGGER = "torch.fx.experimental.symbolic_shapes"
+SIZE_FUNCTIONS = "torch.fx.experimental.sym_node"
 
 # Operators that torchferry converts and torch removed, with the version that no longer has them.
 GONE = {"aten.cholesky.default": "2.14", "aten.qr.default": "2.14"}
