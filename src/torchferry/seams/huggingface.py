@@ -39,6 +39,7 @@ def classes_of(auto: Any) -> Mapping[type[Any], Any]:
 
 def export_patches() -> Sequence[tuple[Any, ...]]:
     """The patches that transformers itself applies for torch.export; none in older versions."""
+    probe("transformers.exporters.exporter_dynamo")  # fills the table as it is imported
     rows: Sequence[tuple[Any, ...]] = probe("transformers.exporters.utils._PATCHES", {}).get(
         "dynamo", ()
     )

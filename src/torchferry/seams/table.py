@@ -151,6 +151,9 @@ SEAMS: dict[str, Seam] = {
         "the attention of reproduced models", "they have the default one"
     ),
     "transformers.AutoModel._model_mapping": Seam("the zoo's classes of models"),
+    "transformers.exporters.exporter_dynamo": Seam(
+        "transformers' own patches for export", "only ours are applied"
+    ),
     "transformers.exporters.utils._PATCHES": Seam(
         "transformers' own patches for export", "only ours are applied"
     ),
