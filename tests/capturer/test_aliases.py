@@ -75,7 +75,9 @@ def test_every_name_sees_what_it_sees_in_python(name, tmp_path):
     try:
         found = capture(copy.deepcopy(model), seen, rewrite=True)
     except CaptureError as error:
-        if wanted != "refused" and (wanted in ("right", "left") or wanted not in str(error)):
+        if wanted not in ("refused", "sound") and (
+            wanted in ("right", "left") or wanted not in str(error)
+        ):
             raise
         return
     taken = [equal(model, found.program, one) for one in sets(3, 4, 7, 1)]
@@ -83,7 +85,7 @@ def test_every_name_sees_what_it_sees_in_python(name, tmp_path):
         assert all(taken)
         assert not found.fixed
         assert "rewritten" in found.rewritten
-    elif wanted != "left":
+    elif wanted not in ("left", "sound"):  # refused up to torch 2.13, and right after it
         assert wanted in "\n".join(found.declined)
         assert found.fixed
 

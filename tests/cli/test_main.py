@@ -220,6 +220,17 @@ def test_no_escape_codes_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_with_versions_that_do_not_fit_they_are_said_instead(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torchferry.seams import versions
+
+    monkeypatch.setattr(versions, "complaints", lambda: ["torch 2.5 is older: pip install torch"])
+    assert run(*EXPORT, gives=AttributeError("module 'torch' has no attribute 'x'")) == 3
+    said = "torchferry: AttributeError, and torch 2.5 is older: pip install torch"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+
+
 def test_a_full_disk_behind_a_pipe_is_no_fault_of_torchferry() -> None:
     command = [sys.executable, "-m", "torchferry", "observe", "zoo:mlp"]
     with Path("/dev/full").open("w") as full:

@@ -299,24 +299,6 @@ def test_a_buffer_that_the_graph_writes_to_is_an_input() -> None:
     assert len(sessions) == 1
 
 
-@pytest.mark.parametrize("number", [0.1, 1e300, 1e-300, -3.5])
-def test_a_python_float_keeps_its_64_bits(number: float) -> None:
-    x = torch.rand(3, dtype=torch.float64)
-    run, sessions = compiled(lambda x, t: x * t)
-    for other in (2.0, 0.7, number):
-        equal(run(x, other), x * other, 1e-15)
-    assert len(sessions) == 2  # 2.0 is taken for a constant; then it is an input
-
-
-def test_integers_that_overflow_64_bits_are_counted_by_python() -> None:
-    def powers(x: torch.Tensor, n: int) -> torch.Tensor:
-        return x + (n * n * n) % 7
-
-    run, _ = compiled(powers)
-    for n in (2, 5, 2**33 + 1, 3):
-        equal(run(torch.ones(2), n), powers(torch.ones(2), n))
-
-
 # What onnxruntime cannot -----------------------------------------------------------------------
 
 

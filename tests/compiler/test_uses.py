@@ -44,6 +44,23 @@ def test_numbers_tensors_of_one_element_and_nan() -> None:
         equal(run(x, tensor), x * tensor + tensor)
 
 
+@pytest.mark.parametrize("number", [0.1, 1e300, 1e-300, -3.5])
+def test_a_python_float_keeps_its_64_bits(number: float) -> None:
+    x = torch.rand(3, dtype=torch.float64)
+    run = compiled(lambda x, t: x * t)
+    for other in (2.0, 0.7, number):
+        equal(run(x, other), x * other, 1e-15)
+
+
+def test_integers_that_overflow_64_bits_are_counted_by_python() -> None:
+    def powers(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x + (n * n * n) % 7
+
+    run = compiled(powers)
+    for n in (2, 5, 2**33 + 1, 3):
+        equal(run(torch.ones(2), n), powers(torch.ones(2), n))
+
+
 def test_vectors_times_matrices() -> None:
     matrix, vector = torch.randn(5, 10), torch.randn(10)
     expected = gradients(torch.mv, matrix, vector)

@@ -7,6 +7,7 @@ from op_case import export, run
 from torchferry.converter.torchlib import borrowed
 from torchferry.converter.translate import translate
 from torchferry.errors import LoweringFailed
+from torchferry.seams import torch_onnx
 
 aten = torch.ops.aten
 
@@ -52,14 +53,13 @@ def test_what_onnxscript_writes_computes_the_same(function, target, monkeypatch)
 
 def test_what_onnxscript_writes_in_another_shape_is_refused(monkeypatch):
     from onnxscript import opset18
-    from torch.onnx._internal.exporter import _dispatching
 
     program = export(lambda x: aten.copy(x, x[:1]), (torch.randn(2, 3),))
     target = aten.copy.default
     assert target in {node.target for node in program.graph.nodes}
     _without(target, monkeypatch)
     copied = lambda x, src: opset18.Identity(src)  # noqa: E731  (as a lowering that forgets)
-    monkeypatch.setattr(_dispatching, "dispatch", lambda node, registry: (copied, ""))
+    monkeypatch.setattr(torch_onnx, "_dispatch", lambda node, registry: (copied, ""))
     with pytest.raises(
         LoweringFailed, match=r"its shape would be \[1,3\], and torch has \[2, 3\]"
     ):

@@ -9,6 +9,7 @@ import pytest
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.exporter import factory
 from torchferry.exporter.factory import find_function, make_inputs, make_model
 from torchferry.observer.maker import Maker
 
@@ -234,3 +235,17 @@ def test_what_a_function_of_sizes_raises_is_told_with_its_place() -> None:
         UsageError, match=r"\(batch=3\): .* ValueError: too small at .*mine\.py:\d"
     ):
         made("inputs_that_raise")({"batch": 3})
+
+
+def test_torchvision_for_another_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = "torchvision 0.29.1 was built for torch 2.14.1: pip install -U torchvision"
+    monkeypatch.setattr(factory, "torchvision_complaint", lambda: built)
+
+    def fails() -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    with pytest.raises(UsageError, match=r"does not exist\n.*\n  torchvision 0.29"):
+        factory._guarded("mine:model", fails)
+    with pytest.raises(UsageError) as raised:
+        factory._guarded("mine:model", lambda: int("x"))
+    assert built not in str(raised.value)

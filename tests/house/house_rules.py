@@ -26,6 +26,7 @@ LAYERS = (
     {"observer", "zoo"},
     {"dumper", "judge"},
     {"values", "dims", "graph"},
+    {"seams"},
     {"errors", "config", "progress"},
 )
 LEVEL = {room: -number for number, rooms in enumerate(LAYERS) for room in rooms}
@@ -33,7 +34,7 @@ PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
 
 TORCH_ROOMS = (
     "values", "zoo", "observer", "capturer", "converter", "diagnoser", "compiler", "dumper",
-    "comparer", "exporter", "judge",
+    "comparer", "exporter", "judge", "seams",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
 TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config", "progress")
@@ -46,7 +47,7 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "transformers": (
         (), ("values/caches.py", "zoo", "capturer/huggingface.py", "capturer/patches"),
     ),
-    "onnxscript": (("converter/torchlib.py", "optimizer/borrowed.py", "graph/constants.py"), ()),
+    "onnxscript": ((), ()),
     "onnx": (ONNX_ROOMS, ()),
     "onnx_ir": (ONNX_ROOMS, ()),
     "onnxruntime": (ONNX_ROOMS, ()),
@@ -238,6 +239,100 @@ def pickles(source: Source) -> Iterator[Finding]:
                 yield node.lineno, "torch.load without weights_only=True"
 
 
+# Of the standard library, documented by torch in spite of its name, of users' classes of patches.
+PUBLIC = {"_exit", "_getframe", "_replace", "_fields", "_check", "_PATCHES_", "_PATCHED_CLASS_"}
+# Without an underscore, and yet no version promises them.
+UNSTABLE = ("torch.fx.experimental", "onnxruntime.capi", "transformers.exporters",
+            "onnxscript", "torch.export.exported_program")  # fmt: skip
+ACCESS = ("getattr", "setattr", "hasattr")
+LIBRARY_NAMES = ("torch", "torchvision", "transformers", "onnxruntime", "onnxscript", "onnx")
+
+
+def seams(source: Source) -> Iterator[Finding]:
+    """Private names of other libraries stand in the room seams only, as strings too.
+
+    Names of modules are seen where they are imported or reached from an import, attributes of
+    objects where the file itself does not define them. Operators of torch.ops may be private:
+    they are looked up by `torchferry.seams.operators`. What patches replace is a string with a
+    probe of its own.
+    """
+    if not source.in_package or source.room == "seams":
+        return
+    for line, module, _ in imports(source):
+        if _is_private(module):
+            yield line, f"{module}: take it from torchferry.seams"
+    bound = {name: module for _, module, name in _bindings(source)}
+    own, patches = _defined(source), source.lies_in(("capturer/patches",))
+    for node in source.nodes:
+        name = ""
+        if isinstance(node, ast.Attribute):
+            name = _private_attribute(node, bound, own)
+        elif isinstance(node, ast.Constant) and not patches:
+            text = str(node.value)
+            name = text if re.fullmatch(r"\w+(\.\w+)+", text) and _is_private(text) else ""
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ACCESS:
+            asked = node.args[1]
+            text = str(asked.value) if isinstance(asked, ast.Constant) else ""
+            name = f".{text}" if _is_foreign(text, own) else ""
+        if name:
+            yield node.lineno, f"{name}: reach it through torchferry.seams"
+
+
+def _private_attribute(node: ast.Attribute, bound: dict[str, str], own: set[str]) -> str:
+    """The private name of another library that an attribute is; empty if it is none."""
+    root, _, rest = _chain(node).partition(".")
+    path = f"{bound.get(root, '')}.{rest}"
+    if path.split(".", maxsplit=1)[0] in LIBRARY_NAMES and _is_private(path):
+        return path
+    if path.startswith(("torchferry.seams.operators", "torch.ops")) or root in ("self", "cls"):
+        return ""
+    return f".{node.attr}" if _is_foreign(node.attr, own) else ""
+
+
+def _bindings(source: Source) -> Iterator[tuple[int, str, str]]:
+    """Line, dotted path and local name of everything that a file imports."""
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                yield node.lineno, alias.name if alias.asname else top, alias.asname or top
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}", alias.asname or alias.name
+
+
+def _chain(node: ast.expr) -> str:
+    """``a.b.c`` of a chain of attributes that begins with a name, else only its attributes."""
+    if isinstance(node, ast.Attribute):
+        return f"{_chain(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_private(path: str) -> bool:
+    """Whether a dotted path of another library has a part that no version promises."""
+    library, *parts = path.split(".")
+    if library not in LIBRARY_NAMES or path.startswith("torch.ops."):
+        return False
+    private = [part for part in parts if part.startswith("_") and not part.startswith("__")]
+    return bool(set(private) - PUBLIC) or any(f"{path}.".startswith(f"{p}.") for p in UNSTABLE)
+
+
+def _is_foreign(attribute: str, own: set[str]) -> bool:
+    single = attribute.startswith("_") and not attribute.startswith("__")
+    return single and attribute != "_" and attribute not in own | PUBLIC
+
+
+def _defined(source: Source) -> set[str]:
+    """Names that a file gives to attributes, functions and classes of its own."""
+    found = {node.name for node in source.nodes if isinstance(node, DEFINITIONS)}
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) == "self" else set()
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
 DIRECTIVE = re.compile(
     r"#\s*(?:(?:ruff:\s*)?noqa(?P<codes>:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*)?"
     r"|type:\s*ignore(?P<kinds>\[[\w, -]+\])?)"
@@ -263,6 +358,6 @@ RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
         layers, libraries, declared, documented, sizes, names, prints, environment, handlers,
-        pickles, silenced,
+        pickles, seams, silenced,
     )
 }  # fmt: skip

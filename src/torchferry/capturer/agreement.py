@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.joined import joined_leaves
@@ -19,6 +18,7 @@ from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.tree import leaves_of, path_of
+from torchferry.seams.pytorch import pytree
 from torchferry.values.clone import clone
 from torchferry.values.flatten import path_text
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from torchferry.capturer.dispatch import COPY_FORMAT
 from torchferry.errors import CaptureError
+from torchferry.seams.pytorch import HigherOrderOperator, OpOverload, schema_of
 from torchferry.values.source_line import innermost_place
 
 __all__ = ["Lost", "find_lost", "leave_out"]
@@ -117,7 +117,7 @@ def _construct(node: Node) -> _Construct | None:
     root, args = node.graph.owning_module, node.args
     bodies = [getattr(root, str(arg.target)) for arg in args
               if isinstance(arg, Node) and arg.op == "get_attr"]  # fmt: skip
-    name = node.target._name
+    name = str(node.target)
     if name == "cond":
         return _Construct(node, bodies, _list(args[3]), 0)
     if name == "while_loop":
@@ -161,8 +161,8 @@ class _Graph:
                 self.roots[node] = self.roots[node.args[0]]
 
     def _follow(self, node: Node, target: OpOverload[..., Any]) -> None:
-        returns = any(one.alias_info is not None for one in target._schema.returns)
-        for number, said in enumerate(target._schema.arguments):
+        returns = any(one.alias_info is not None for one in schema_of(target).returns)
+        for number, said in enumerate(schema_of(target).arguments):
             given = node.args[number] if number < len(node.args) else node.kwargs.get(said.name)
             nodes = [one for one in (given, *_list(given)) if isinstance(one, Node)]
             aliased = said.alias_info is not None and returns

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torchferry.seams.pytorch import scan_operator, while_loop_operator
+
 __all__ = [
     "COPY_FORMAT", "check", "choose", "invert", "length", "repeat", "runs_over", "scan_over",
     "slices", "stacked",
@@ -58,7 +60,6 @@ def repeat(
             names = body(*names)
             decided = test(*names)
         return names
-    from torch._higher_order_ops.while_loop import while_loop
 
     def goes_on(*carried: Any) -> torch.Tensor:
         decided: torch.Tensor = test(*carried).all()
@@ -68,9 +69,7 @@ def repeat(
         # The body may change what it is given in place, which a graph's loop may not.
         return _tensors(body(*map(_copy, carried)))
 
-    result: Names = while_loop(  # type: ignore[no-untyped-call]  # of torch
-        goes_on, step, _tensors(names)
-    )
+    result: Names = while_loop_operator()(goes_on, step, _tensors(names))
     return _through(result, written)
 
 
@@ -132,14 +131,13 @@ def scan_over(
     Returns:
         the names after the last step, and what was collected, stacked along a first axis.
     """
-    from torch._higher_order_ops.scan import scan
 
     def step(carried: Names, now: Names) -> tuple[Names, Names]:
         following, collected = body(*map(_copy, carried), *now)
         # Neither may be a slice as it is.
         return _cloned(following), _cloned(collected)
 
-    carried, collected = scan(step, _tensors(names), sequences)
+    carried, collected = scan_operator()(step, _tensors(names), sequences)
     return _through(tuple(carried), written), tuple(collected)
 
 

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._functorch import config as functorch_config
 
 from torchferry.capturer.watch import watch_shapes
+from torchferry.seams.pytorch import patch_functorch
 from torchferry.values.kinds import attempt
 
 __all__ = ["undecided_lines"]
@@ -30,7 +30,7 @@ def undecided_lines(
     """
     with (
         watch_shapes() as events,
-        functorch_config.patch(fake_tensor_propagate_real_tensors=True),
+        patch_functorch(fake_tensor_propagate_real_tensors=True),
     ):
         # The user's code fails in more ways than can be listed; what was heard until then is
         # told all the same.

@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchferry.capturer.patch import Patch
 from torchferry.observer.naming import ALIASES
+from torchferry.seams.huggingface import export_patches
+from torchferry.seams.symbols import has_unbacked_symbols
 
 __all__ = ["accept_aliases", "borrowed_patches", "import_owners"]
 
@@ -75,28 +76,23 @@ def import_owners(subjects: Iterable[str]) -> None:
 
 @cache
 def _borrowed() -> tuple[Patch, ...]:
-    try:
-        from transformers.exporters import exporter_dynamo, utils
-    except ImportError:
-        return ()
-    rows = getattr(utils, "_PATCHES", {}).get("dynamo", ())
     return tuple(
         Patch(
             subject=f"{owner}.{name}",
             why=_first_sentence(factory),
-            link=f"https://github.com/huggingface/transformers ({exporter_dynamo.__name__})",
+            link="https://github.com/huggingface/transformers (transformers.exporters)",
             replace=factory,
             acts=_batch_is_unknown if name == "scaled_dot_product_attention" else None,
             probe=_has_kernels if name == "is_kernels_available" else None,
         )
-        for owner, name, factory in rows
+        for owner, name, factory in export_patches()
         if owner != _NOT_BORROWED and factory.__name__ not in _NOT_BORROWED_FACTORIES
     )
 
 
 def _batch_is_unknown(query: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Whether the batch is a number that only the data tells, which is what that patch is for."""
-    return bool(free_unbacked_symbols(query.shape[0]))
+    return has_unbacked_symbols(query.shape[0])
 
 
 def _has_kernels() -> bool:

@@ -6,12 +6,12 @@ import inspect
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torchferry.errors import UsageError
 from torchferry.observer import Observation
 from torchferry.observer.given import to_observation
 from torchferry.observer.observation import Call
+from torchferry.seams.pytorch import pytree
 
 __all__ = ["as_observation"]
 

@@ -19,10 +19,9 @@ from types import ModuleType
 from typing import Any, Protocol
 
 import torch
-from torch._C import DispatchKey
-from torch._ops import OpOverload
 from torch.torch_version import TorchVersion
 
+from torchferry.seams.pytorch import OpOverload, dispatch_keys, forget_dispatches
 from torchferry.values.randomness import random_kept
 
 __all__ = ["Attribute", "Kernel", "Patch", "Place", "fingerprint", "source_of"]
@@ -86,25 +85,23 @@ class Kernel:
 
     op: OpOverload[..., Any]
 
-    _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-
     def read(self) -> Function:
         """See `Place`."""
-        found: Function = self.op.py_kernels.get(self._KEYS[0], self.op)
+        found: Function = self.op.py_kernels.get(dispatch_keys()[0], self.op)
         return found
 
     def write(self, function: Function) -> Callable[[], None]:
         """See `Place`."""
         kernels = self.op.py_kernels
-        old = {key: kernels[key] for key in self._KEYS if key in kernels}
-        kernels.update(dict.fromkeys(old or self._KEYS[:1], function))
-        self.op._dispatch_cache.clear()
+        old = {key: kernels[key] for key in dispatch_keys() if key in kernels}
+        kernels.update(dict.fromkeys(old or dispatch_keys()[:1], function))
+        forget_dispatches(self.op)
 
         def undo() -> None:
-            for key in () if old else self._KEYS[:1]:
+            for key in () if old else dispatch_keys()[:1]:
                 del kernels[key]
             kernels.update(old)
-            self.op._dispatch_cache.clear()
+            forget_dispatches(self.op)
 
         return undo
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from torchferry.observer import Observation
+from torchferry.seams.pytorch import pytree
 from torchferry.values.flatten import register_pytrees
 from torchferry.values.kinds import class_name, find_kind
 

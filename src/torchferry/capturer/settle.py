@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.reliance import find_reliances, run_model
@@ -29,6 +28,7 @@ from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.observer.unlike import unlike
+from torchferry.seams.pytorch import FakeTensor, guards_of
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
@@ -54,7 +54,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     program = captured.program
     if not _has_data(model, seen):  # torch's own guards are all there is
         return replace(captured, doubts=())
-    guards = [*program._guards_code, *captured.doubts]
+    guards = [*guards_of(program), *captured.doubts]
     read = read_guards(program, _names(captured, seen), guards)
     conditions = [condition for found in read.values() for condition in found]
     kept = []
@@ -64,7 +64,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         for guard, said in read.items():
             if not said or not all(map(is_needless, said)):
                 kept.append(guard)
-    program._guards_code[:] = kept
+    guards_of(program)[:] = kept
     found = find_reliances(model, seen)
     unproven = found.unmet
     if right is not None and right.kind in ("differs", "failed"):

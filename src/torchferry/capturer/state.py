@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from torchferry.capturer.watch import line_of_frame
+from torchferry.seams.pytorch import OpOverload, schema_of
 
 __all__ = ["Change", "watch_state", "written_buffers"]
 
@@ -164,8 +164,8 @@ def written_buffers(program: ExportedProgram) -> set[str]:
     buffers = program.graph_signature.inputs_to_buffers
     found = set()
     for node in program.graph.nodes:
-        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
-            for given, said in zip(node.args, node.target._schema.arguments, strict=False):
+        if isinstance(node.target, OpOverload) and schema_of(node.target).is_mutable:
+            for given, said in zip(node.args, schema_of(node.target).arguments, strict=False):
                 written = said.alias_info is not None and said.alias_info.is_write
                 if written and isinstance(given, Node) and given.name in buffers:
                     found.add(buffers[given.name])

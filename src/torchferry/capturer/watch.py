@@ -16,6 +16,8 @@ from types import FrameType
 
 import torch
 
+from torchferry.seams.pytorch import dynamo_stack
+from torchferry.seams.table import SIZE_LOGGER
 from torchferry.values.source_line import is_library, is_own, shown_line
 
 __all__ = [
@@ -23,7 +25,7 @@ __all__ = [
     "raising_module", "watch_shapes",
 ]  # fmt: skip
 
-_LOGGER = "torch.fx.experimental.symbolic_shapes"
+_LOGGER = SIZE_LOGGER
 
 _CREATED = r"create_symbol (\S+) = \S+ for (L.+?) \[-?\w"
 _ADDED = r"(?:eval|runtime_assert)(?: \(forcing_spec\))? (.+?) \[guard added\]"
@@ -149,7 +151,7 @@ def _user_line() -> str | None:
     outside = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
     found = _innermost(traceback.StackSummary.from_list(outside))
     # Dynamo interprets the user's code, so that its frames are on no stack of Python's.
-    return found or _innermost(torch._guards.TracingContext.extract_stack())
+    return found or _innermost(dynamo_stack())
 
 
 def line_of_frame(frame: FrameType | None) -> str:

@@ -186,6 +186,13 @@ def _unexpected(error: Exception) -> int:
         show()
         return UsageError.exit_code
     traceback.print_exc()
+    from torchferry.seams.versions import complaints
+
+    wrong = complaints()
+    if wrong:  # most likely why, and something that the user can change
+        said = "; ".join(wrong)
+        print(f"torchferry: {type(error).__name__}, and {said}", file=sys.stderr)
+        return FerryError.exit_code
     print(
         f"torchferry: {type(error).__name__}, which is a fault in torchferry and not in your "
         "input; please report it with the lines above",

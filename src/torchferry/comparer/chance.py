@@ -21,6 +21,7 @@ from torchferry.converter.randomness import is_random
 from torchferry.graph.subgraph import subgraphs
 from torchferry.judge.choices import PLACES, UNSET, Places, arguments
 from torchferry.judge.draws import FREE, UNIT, Bounds
+from torchferry.seams.operators import aten
 
 __all__ = [
     "Chance",
@@ -29,8 +30,6 @@ __all__ = [
     "chance_of_model",
     "chance_of_program",
 ]
-
-aten = torch.ops.aten
 
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
            "RandomUniformLike"}  # fmt: skip

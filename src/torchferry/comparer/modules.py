@@ -14,6 +14,7 @@ import torch
 from torchferry.capturer.watch import line_of_error, raising_module
 from torchferry.errors import UsageError
 from torchferry.observer.naming import output_name
+from torchferry.seams.pytorch import BATCH_NORMS, DROPOUTS
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths, enable_fast_paths
@@ -24,9 +25,6 @@ from torchferry.values.randomness import random_kept
 __all__ = ["Watched", "called", "numbers_of", "trace_modules", "watch_modules"]
 
 See = Callable[[str, Any], None]
-
-_NORM = torch.nn.modules.batchnorm._BatchNorm
-_DROPOUT = torch.nn.modules.dropout._DropoutNd
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ def watch_modules(
             drawing.add("")
     paths = Counter(id(one) for _, one in model.named_modules(remove_duplicate=False))
     several = {path for path in calls if calls[path] > 1 and paths[id(modules[path])] > 1}
-    drops = {path for path in drawing if isinstance(modules[path], _DROPOUT) and calls[path] == 1}
+    drops = {path for path in drawing if isinstance(modules[path], DROPOUTS) and calls[path] == 1}
     return Watched(
         frozenset(path for path, count in counts.items() if count == 1) - several,
         frozenset(path for path, count in calls.items() if count > 1),
@@ -159,7 +157,7 @@ def watch_modules(
         {
             path: after
             for path, after in itertools.pairwise(order)
-            if isinstance(modules[after], _NORM) and calls[path] == calls[after] == 1
+            if isinstance(modules[after], BATCH_NORMS) and calls[path] == calls[after] == 1
         },
     )
 

@@ -21,6 +21,7 @@ import torch.utils.dlpack
 from torchferry.errors import RunError, UsageError
 from torchferry.graph import io
 from torchferry.graph.subgraph import subgraphs
+from torchferry.seams.ort import c_value, ort_errors
 from torchferry.values.dtype import element_type
 
 __all__ = [
@@ -42,11 +43,7 @@ LEVELS = {
 }
 """onnxruntime's graph optimization levels, from none to all."""
 
-_STATE = onnxruntime.capi.onnxruntime_pybind11_state
-_ERRORS = (
-    RuntimeError, _STATE.Fail, _STATE.InvalidArgument, _STATE.InvalidGraph,
-    _STATE.InvalidProtobuf, _STATE.NotImplemented, _STATE.RuntimeException,
-)  # fmt: skip
+_ERRORS = ort_errors()
 _INLINE = 1024  # bytes; onnxruntime's shape inference reads small constants in the model
 _COPIED = 2**28  # bytes of weights that may be copied into a session
 _QUIET = 4  # onnxruntime's log level: errors come back as exceptions
@@ -81,7 +78,7 @@ def tensor_of_ort(value: onnxruntime.OrtValue) -> torch.Tensor | None:
     if not value.is_tensor() or value.data_type() == "tensor(string)":
         return None
     # The public numpy() knows no bfloat16; without the clone the memory is onnxruntime's.
-    found: torch.Tensor = torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack()).clone()
+    found: torch.Tensor = torch.utils.dlpack.from_dlpack(c_value(value).to_dlpack()).clone()
     return found.bool() if value.data_type() == "tensor(bool)" else found
 
 

@@ -8,17 +8,20 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._export.utils import _is_preservable_cia_op
-from torch._functorch._aot_autograd.schemas import OutputType
-from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torchferry.converter import torchlib
 from torchferry.converter.coverage import is_ours
 from torchferry.converter.lowering import registered
 from torchferry.converter.randomness import may_be_random
+from torchferry.seams.dynamo import (
+    OutputType,
+    aot_autograd,
+    is_preservable,
+    is_wrapper_subclass,
+    keep_composites,
+)
+from torchferry.seams.pytorch import OpOverload, any_autocast, aot_metadata, decomposition_table
 
 __all__ = [
     "Compile",
@@ -47,8 +50,7 @@ def trains(args: Sequence[Any]) -> bool:
 
 def inside_aot() -> bool:
     """Whether AOTAutograd is running: the graph at hand is one that it made."""
-    context = torch._guards.TracingContext.try_get()
-    return context is not None and context.fw_metadata is not None
+    return aot_metadata() is not None
 
 
 def static_inputs() -> tuple[int, ...]:
@@ -56,8 +58,7 @@ def static_inputs() -> tuple[int, ...]:
 
     What the graph writes to is left out. To be called while AOTAutograd runs.
     """
-    context = torch._guards.TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
+    metadata = aot_metadata()
     if metadata is None:
         return ()
     written = {i for i, info in enumerate(metadata.input_info) if info.mutates_data}
@@ -71,13 +72,12 @@ def is_plain(graph: fx.GraphModule, args: Sequence[Any]) -> bool:
     of an argument or of another result, sizes are fixed, and there is no autocast to be switched
     off. To be called while AOTAutograd runs.
     """
-    context = torch._guards.TracingContext.try_get()
-    metadata: Any = None if context is None else context.fw_metadata
+    metadata = aot_metadata()
     return (
         metadata is not None
         and len(graph.graph.find_nodes(op="placeholder")) == len(args)
-        and not any(map(is_traceable_wrapper_subclass, args))
-        and not torch._C._is_any_autocast_enabled()
+        and not any(map(is_wrapper_subclass, args))
+        and not any_autocast()
         and not metadata.tokens
         and not metadata.is_rng_op_functionalized
         and not metadata.num_intermediate_bases
@@ -122,7 +122,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
     Random operators stay as they are: they run in PyTorch, with its random numbers.
     """
-    table = dict(torch._decomp.global_decomposition_table["post_autograd"])
+    table = dict(decomposition_table())
     defaults: Any = torch.export.default_decompositions()
     table.update(defaults.items())
     return {
@@ -140,12 +140,12 @@ def _whole() -> Iterator[None]:
     whole = {
         target: keep
         for target in registered()
-        if isinstance(target, torch._ops.OpOverload)
-        and _is_preservable_cia_op(target)
+        if isinstance(target, OpOverload)
+        and is_preservable(target)
         # AOTAutograd keeps a Python float, of 64 bits, as an input only where it sees the parts.
         and target is not torch.ops.aten.item.default
     }
-    with _override_composite_implicit_decomp(whole):
+    with keep_composites(whole):
         yield
 
 

@@ -21,6 +21,7 @@ from torchferry.compiler.session import TensorSession
 from torchferry.compiler.weights import FrozenWeights
 from torchferry.errors import UsageError
 from torchferry.optimizer.options import OptimizationOptions
+from torchferry.seams.pytorch import aot_metadata
 
 # What translates a graph is imported where a graph is: one from the cache needs none of it.
 if TYPE_CHECKING:
@@ -166,9 +167,7 @@ def _key(module: fx.GraphModule, args: Sequence[Any], settings: Settings) -> str
     if not settings.cache or seen or settings.providers not in (None, ["CPUExecutionProvider"]):
         return None
     grad = torch.is_grad_enabled() and any(getattr(arg, "requires_grad", False) for arg in args)
-    context = torch._guards.TracingContext.try_get()
-    inside_aot = context is not None and context.fw_metadata is not None
-    return None if grad or inside_aot else graph_key(module, args, settings)
+    return None if grad or aot_metadata() is not None else graph_key(module, args, settings)
 
 
 def _later(module: fx.GraphModule, settings: Settings) -> Callable[..., Any]:
@@ -183,6 +182,7 @@ def _compile_now(
     from torchferry.compiler import aot
     from torchferry.compiler.compiled import CompiledGraph
     from torchferry.compiler.views import separate_views
+    from torchferry.seams.dynamo import TorchDynamoException
 
     def made(graph: fx.GraphModule, frozen: Sequence[int]) -> CompiledGraph:
         separate_views(graph)
@@ -203,7 +203,7 @@ def _compile_now(
 
     try:
         run = aot.trace(module, args, inference=inference, training=training)
-    except torch._dynamo.exc.TorchDynamoException:
+    except TorchDynamoException:
         raise  # how dynamo asks for another try
     except (RuntimeError, TypeError, AssertionError) as error:
         _log.warning("a graph runs in eager, AOTAutograd cannot trace it: %s", error)

@@ -20,6 +20,7 @@ from torchferry.compiler.weights import FrozenWeights, can_freeze
 from torchferry.errors import ConversionError, FerryError, RunError
 from torchferry.optimizer import widen
 from torchferry.runner import nodes_without_kernel
+from torchferry.seams.pytorch import mark_boxed
 
 __all__ = ["CompiledGraph", "Keep"]
 
@@ -95,7 +96,7 @@ class CompiledGraph:
         def call(args: list[Any]) -> Any:
             return self(args)
 
-        call._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's mark
+        mark_boxed(call)
         return call
 
     @property

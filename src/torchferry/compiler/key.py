@@ -16,6 +16,7 @@ from torch import fx
 
 import torchferry.config
 from torchferry.compiler.record import Settings
+from torchferry.seams.pytorch import OpOverloadPacket, any_autocast, is_static_input
 
 __all__ = ["content_key", "graph_key", "static_positions"]
 
@@ -46,9 +47,7 @@ def graph_key(module: fx.GraphModule, args: Sequence[Any], settings: Settings) -
         PyTorch's.
     """
     asked = settings.options
-    if torch._C._is_any_autocast_enabled() or not isinstance(
-        asked and asked.patterns, (str, type(None))
-    ):
+    if any_autocast() or not isinstance(asked and asked.patterns, (str, type(None))):
         return None
     try:
         parts = [_versions(), *_described(args), *_lines(module)]
@@ -66,7 +65,7 @@ def graph_key(module: fx.GraphModule, args: Sequence[Any], settings: Settings) -
 
 def static_positions(args: Sequence[Any]) -> list[int]:
     """Parameters and buffers among the arguments that dynamo gives a graph."""
-    return [i for i, arg in enumerate(args) if hasattr(arg, "_dynamo_static_input_type")]
+    return [i for i, arg in enumerate(args) if is_static_input(arg)]
 
 
 def content_key(tensors: Sequence[torch.Tensor]) -> str | None:
@@ -123,8 +122,8 @@ def _target(node: fx.Node) -> str:
             raise _Strange
         return target
     packet = getattr(target, "overloadpacket", target)
-    if isinstance(packet, torch._ops.OpOverloadPacket):
-        if packet._qualified_op_name.split("::")[0] not in _NAMESPACES:
+    if isinstance(packet, OpOverloadPacket):
+        if str(packet).split(".")[0] not in _NAMESPACES:
             raise _Strange
         return str(target)
     home = getattr(target, "__module__", None) or ""

@@ -12,9 +12,6 @@ import onnx_ir as ir
 import onnxruntime
 import torch
 
-# The functions behind torch.utils.dlpack, which also take parameters.
-from torch._C import _from_dlpack, _to_dlpack
-
 from torchferry.compiler.cuda import (
     FixedPlaces,
     Provider,
@@ -26,14 +23,13 @@ from torchferry.compiler.cuda import (
 )
 from torchferry.errors import RunError
 from torchferry.optimizer import kernel_library
+from torchferry.seams.ort import c_session, c_state, ort_errors
+from torchferry.seams.pytorch import from_dlpack, to_dlpack
 
 __all__ = ["TensorSession", "providers_for"]
 
-_STATE = onnxruntime.capi.onnxruntime_pybind11_state
-_ERRORS = (
-    RuntimeError, _STATE.Fail, _STATE.InvalidArgument, _STATE.InvalidGraph,
-    _STATE.InvalidProtobuf, _STATE.NotImplemented, _STATE.RuntimeException,
-)  # fmt: skip
+_STATE = c_state()
+_ERRORS = ort_errors()
 # The ways onnxruntime names the node it blames.
 _NODE = re.compile(r"name:? ?'([^']+)'|in node \(([^)]+)\)", re.IGNORECASE)
 _INLINE = 1024  # bytes; onnxruntime's shape inference reads small constants in the model
@@ -86,7 +82,7 @@ class TensorSession:
         self.outputs = tuple(value.name for value in self.session.get_outputs())
         sizes = [size for value in self.session.get_outputs() for size in value.shape or ["?"]]
         self._may_be_empty = not all(isinstance(size, int) and size for size in sizes)
-        self._run = self.session._sess.run_with_ort_values
+        self._run = c_session(self.session).run_with_ort_values
         self._names = list(self.outputs)
         if device.type != "cpu":
             self._run = self._run_on_device
@@ -136,11 +132,11 @@ class TensorSession:
     ) -> list[torch.Tensor]:
         wrap = _STATE.OrtValue.from_dlpack
         feeds = {
-            name: wrap(_to_dlpack(tensor))
+            name: wrap(to_dlpack(tensor))
             for name, tensor in zip(self.inputs, tensors, strict=True)
         }
         found = self._run(feeds, self._names, options)
-        tensors_out: list[torch.Tensor] = found.to_dlpacks(_from_dlpack)
+        tensors_out: list[torch.Tensor] = found.to_dlpacks(from_dlpack)
         if self._may_be_empty:  # such tensors come with strides of 0
             return [t if t.numel() else t.new_empty(t.shape) for t in tensors_out]
         return tensors_out
@@ -155,7 +151,7 @@ class TensorSession:
         device = _STATE.OrtDevice(
             _STATE.OrtDevice.cuda(), _STATE.OrtDevice.default_memory(), self._device.index or 0
         )
-        self.session._sess.run_with_ortvaluevector(
+        c_session(self.session).run_with_ortvaluevector(
             options,
             list(feeds),
             given,
@@ -219,7 +215,7 @@ def _ort_value(tensor: Any) -> onnxruntime.OrtValue:
     raw = getattr(tensor, "raw", tensor)
     if isinstance(raw, torch.Tensor):
         plain = raw.detach().cpu().contiguous()
-        return onnxruntime.OrtValue(_STATE.OrtValue.from_dlpack(_to_dlpack(plain)))
+        return onnxruntime.OrtValue(_STATE.OrtValue.from_dlpack(to_dlpack(plain)))
     array = np.ascontiguousarray(tensor.numpy())
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.dtype.value)
 

@@ -11,6 +11,7 @@ from torch import fx
 from torchferry.compiler.record import Settings
 from torchferry.errors import Mismatch
 from torchferry.judge import Reference, Verdict, worst_verdict
+from torchferry.seams.pytorch import is_boxed, mark_boxed
 from torchferry.values.clone import clone
 from torchferry.values.flatten import path_text
 
@@ -61,8 +62,8 @@ def verified(module: fx.GraphModule, run: Call, settings: Settings) -> Call:
             raise _mismatch(name or "0", worst, sizes)
         return results
 
-    if getattr(run, "_boxed_call", False):
-        call._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's mark
+    if is_boxed(run):
+        mark_boxed(call)
     return call
 
 

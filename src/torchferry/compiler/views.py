@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from torchferry.compiler.graph import is_dense, source
+from torchferry.seams.pytorch import storage_number
 
 __all__ = ["is_separate", "separate_views"]
 
@@ -73,7 +74,7 @@ def _memory(node: fx.Node) -> int | None:
         example = example[0]
     if not isinstance(example, torch.Tensor) or example.layout is not torch.strided:
         return None
-    return int(example.untyped_storage()._cdata)
+    return storage_number(example.untyped_storage())
 
 
 def _is_dense(node: fx.Node) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torchferry.seams.pytorch import version_of
+
 __all__ = ["FrozenWeights", "can_freeze"]
 
 _SAMPLES = 8  # elements of each tensor that are compared at every call
@@ -37,7 +39,7 @@ class FrozenWeights:
     def __init__(self, positions: Sequence[int], args: Sequence[Any]) -> None:
         self.tensors: dict[int, torch.Tensor] = {place: args[place] for place in positions}
         self._known = [
-            (place, tensor, tensor._version, tensor.data_ptr(), *_sample(tensor))
+            (place, tensor, version_of(tensor), tensor.data_ptr(), *_sample(tensor))
             for place, tensor in self.tensors.items()
         ]
 
@@ -50,7 +52,7 @@ class FrozenWeights:
         for place, tensor, version, address, sample, content in self._known:
             if (
                 args[place] is not tensor
-                or tensor._version != version
+                or version_of(tensor) != version
                 or tensor.data_ptr() != address
                 or sample() != content
             ):

@@ -12,13 +12,19 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
+
+from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import (
+    FakeTensorMode,
+    OpOverload,
+    may_decompose,
+    pytree,
+    schema_of,
+    storage_number,
+)
 
 __all__ = ["aliasing_targets", "graphs_of", "hidden_view", "is_view", "said"]
-
-aten = torch.ops.aten
 
 _DROPOUTS = (
     aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
@@ -54,9 +60,9 @@ def aliasing_targets(program: ExportedProgram) -> set[Any]:
 def hidden_view(node: fx.Node) -> fx.Node | None:
     """The argument whose memory the result lies in though the schema does not say so."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
         return None
-    if any(result.alias_info for result in target._schema.returns) or not target._can_decompose():
+    if any(result.alias_info for result in schema_of(target).returns) or not may_decompose(target):
         return None  # the schemas of operators that are made of no others are right
     return next((arg for arg in node.all_input_nodes if is_view(node, arg)), None)
 
@@ -119,4 +125,4 @@ def _idle(node: fx.Node) -> bool:
 
 def _storages(value: Any) -> set[int]:
     values = value if isinstance(value, (list, tuple)) else [value]
-    return {v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)}
+    return {storage_number(v.untyped_storage()) for v in values if isinstance(v, torch.Tensor)}

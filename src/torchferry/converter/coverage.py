@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,14 +10,16 @@ import torch
 
 from torchferry.converter.driver import handled
 from torchferry.converter.functional import decomposition
-from torchferry.converter.lowering import find_lowering
+from torchferry.converter.lowering import absent, find_lowering
 from torchferry.converter.torchlib import borrowed
+from torchferry.seams.pytorch import operator_names, schema_of
 
 __all__ = ["By", "Coverage", "coverage", "is_ours"]
 
-By = Literal["ours", "decomposed", "borrowed", "none"]
+By = Literal["ours", "decomposed", "borrowed", "none", "absent"]
 """``ours``: a lowering of torchferry. ``decomposed``: torch makes it of simpler operators.
-``borrowed``: a lowering of onnxscript."""
+``borrowed``: a lowering of onnxscript. ``absent``: torchferry has a lowering, and this torch does
+not have the operator."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,20 @@ def coverage() -> list[Coverage]:
 
     What writes in place or into ``out`` is left out: a program is made functional first.
     """
-    return sorted(map(_covered, _overloads()), key=lambda row: row.operator)
+    rows = [*map(_covered, _overloads())]
+    rows += [Coverage(name, "absent", _place(write)) for name, write in absent().items()]
+    return sorted(rows, key=lambda row: row.operator)
 
 
 def _overloads() -> Iterator[Any]:
-    for qualified in torch._C._dispatch_get_all_op_names():
+    for qualified in operator_names():
         namespace, _, rest = qualified.partition("::")
         name, _, overload = rest.partition(".")
         if namespace != "aten" or name.startswith("_backward"):
             continue
         packet = getattr(torch.ops.aten, name, None)
         found = getattr(packet, overload or "default", None)
-        if found is not None and not found._schema.is_mutable:
+        if found is not None and not schema_of(found).is_mutable:
             yield found
 
 
@@ -69,9 +73,11 @@ def _covered(target: Any) -> Coverage:
     pairs = find_lowering(target, complex=True)
     found = lowering or pairs
     if found is not None:
-        write = found.write
-        place = f"{write.__module__.rsplit('.', 1)[-1]}.{write.__qualname__.split('.')[0]}"
-        return Coverage(str(target), "ours", place, pairs is not None)
+        return Coverage(str(target), "ours", _place(found.write), pairs is not None)
     if decomposition(target) is not None:
         return Coverage(str(target), "decomposed")
     return Coverage(str(target), "borrowed" if borrowed(target) else "none")
+
+
+def _place(write: Callable[..., Any]) -> str:
+    return f"{write.__module__.rsplit('.', 1)[-1]}.{write.__qualname__.split('.')[0]}"

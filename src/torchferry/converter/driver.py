@@ -25,17 +25,19 @@ from torchferry.converter.promote import onnx_dtype, promoted_dtype
 from torchferry.converter.provenance import module_of, provenance
 from torchferry.converter.size import Sizes
 from torchferry.errors import LoweringFailed
+from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import CHECKS, schema_of
+from torchferry.seams.table import SIZE_FUNCTIONS
 from torchferry.values.source_line import user_line
 
 __all__ = ["Body", "Scope", "handled"]
 
-aten = torch.ops.aten
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # What a program says about its sizes, and checks as it runs; nothing is computed.
 _SILENT = {
     aten._assert_async.msg, aten._assert_scalar.default, aten._assert_tensor_metadata.default,
     aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default,
-    torch._check, torch._check_is_size,
+    *CHECKS,
 }  # fmt: skip
 _SIZES = {aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default,
           aten.sym_storage_offset.default}  # fmt: skip
@@ -49,8 +51,7 @@ def handled(target: Any) -> bool:
         or target is aten.detach_.default
         or target is operator.getitem
         or target is round
-        or getattr(target, "__module__", None)
-        in ("_operator", "math", "torch.fx.experimental.sym_node")
+        or getattr(target, "__module__", None) in ("_operator", "math", SIZE_FUNCTIONS)
         or getattr(target, "__name__", "").startswith("sym_")
         or target in _SIZES
     )
@@ -170,6 +171,8 @@ class Scope:
         if lowering.promote is not None:
             self._promote(node, bound, lowering)
         named = {parameter_name(key): value for key, value in named.items()}
+        if lowering.change:
+            return [], lowering.by_name(node.target, bound, named)
         if named.keys() <= _parameters(lowering.write):
             return bound, named
         return bound + _in_order(named, node.target, len(bound)), {}
@@ -269,27 +272,32 @@ class _Graph:
 
 
 class Body:
-    """A graph inside the program, to be written into a block by the lowering that runs it."""
+    """A graph inside the program, to be written into a block by the lowering that runs it.
+
+    Attributes:
+        module: the graph.
+        sizes: the symbolic sizes around it.
+    """
 
     def __init__(self, module: fx.GraphModule, sizes: Sizes) -> None:
-        self._module, self._sizes = module, sizes
+        self.module, self.sizes = module, sizes
 
     @property
     def placeholders(self) -> list[fx.Node]:
         """The inputs of the graph, with dtype and shape in ``meta["val"]``."""
-        return [node for node in self._module.graph.nodes if node.op == "placeholder"]
+        return [node for node in self.module.graph.nodes if node.op == "placeholder"]
 
     def inputs(self) -> list[ir.Value]:
         """New values with the dtype and shape of each placeholder, to be bound in a call."""
-        scope = Scope(Block(0), Sizes(outer=self._sizes))
+        scope = Scope(Block(0), Sizes(outer=self.sizes))
         return [scope.input(node) for node in self.placeholders]
 
     def __call__(self, b: Block, *values: Any) -> list[Any]:
         """Write the graph's nodes into ``b``; return its outputs."""
-        scope = Scope(b, Sizes(outer=self._sizes), root=self._module)
+        scope = Scope(b, Sizes(outer=self.sizes), root=self.module)
         for node, value in zip(self.placeholders, values, strict=True):
             scope.bind(node, value)
-        return scope.walk(self._module.graph)
+        return scope.walk(self.module.graph)
 
 
 def _failed(node: fx.Node, reason: str) -> LoweringFailed:
@@ -350,7 +358,7 @@ def _holds_value(bound: Sequence[Any], places: Sequence[int]) -> bool:
 @cache
 def _kinds(target: Any) -> dict[Any, bool]:
     """Which arguments of an overload are sizes, by position and name; the others are scalars."""
-    schema = getattr(target, "_schema", None)
+    schema = schema_of(target)
     kinds: dict[Any, bool] = {}
     for place, argument in enumerate(schema.arguments if schema is not None else ()):
         text = str(argument.type)
@@ -361,7 +369,7 @@ def _kinds(target: Any) -> dict[Any, bool]:
 @cache
 def _operands(target: Any) -> list[str]:
     """The names of an overload's arguments, ``x`` for self; keyword-only ones are empty."""
-    return ["" if a.kwarg_only else parameter_name(a.name) for a in target._schema.arguments]
+    return ["" if a.kwarg_only else parameter_name(a.name) for a in schema_of(target).arguments]
 
 
 @cache
@@ -374,7 +382,7 @@ def _in_order(named: dict[str, Any], target: Any, given: int) -> list[Any]:
 
     For a function that serves several overloads and calls an argument otherwise.
     """
-    schema = getattr(target, "_schema", None)
+    schema = schema_of(target)
     if schema is None:
         raise ValueError(f"it has arguments by name ({', '.join(named)}) and no schema")
     arguments = [(parameter_name(a.name), a.default_value) for a in schema.arguments[given:]]

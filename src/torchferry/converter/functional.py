@@ -13,15 +13,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._export.verifier import SpecViolationError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
-from torch.utils import _pytree as pytree
 
 from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.in_place import unseen
 from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
+from torchferry.seams.pytorch import (
+    OpOverload,
+    SpecViolationError,
+    decomposition_table,
+    guards_of,
+    is_vmap_mark,
+    pytree,
+    schema_of,
+    set_guards,
+)
 from torchferry.values.oblivious import sizes_oblivious
 
 __all__ = ["decomposition", "functional"]
@@ -80,7 +88,7 @@ def _calls(program: ExportedProgram) -> set[Any]:
         node.target
         for graph in graphs_of(program)
         for node in graph.nodes
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        if node.op == "call_function" and isinstance(node.target, OpOverload)
     }
 
 
@@ -97,8 +105,8 @@ def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, 
 def _writes_in_place(program: ExportedProgram) -> bool:
     """Whether there is a write that somebody may see."""
     return any(
-        isinstance(node.target, torch._ops.OpOverload)
-        and node.target._schema.is_mutable
+        isinstance(node.target, OpOverload)
+        and schema_of(node.target).is_mutable
         and node.target not in _HARMLESS
         and not unseen(node)
         for graph in graphs_of(program)
@@ -109,7 +117,7 @@ def _writes_in_place(program: ExportedProgram) -> bool:
 def _transformed(program: ExportedProgram) -> bool:
     """Whether blocks run under vmap or autocast, which tracing applies to what is in them."""
     return any(
-        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+        is_vmap_mark(node.target)
         or (node.target is torch.ops.higher_order.wrap_with_autocast and node.args[2])
         for graph in graphs_of(program)
         for node in graph.nodes
@@ -121,8 +129,8 @@ _known: dict[Any, Callable[..., Any]] = {}
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     if not _known:
-        table = torch._decomp.global_decomposition_table
-        _known.update((t, how) for t, how in table["post_autograd"].items() if not borrowed(t))
+        table = decomposition_table()
+        _known.update((t, how) for t, how in table.items() if not borrowed(t))
         defaults: Any = torch.export.default_decompositions()
         _known.update(defaults.items())
     return _known
@@ -140,7 +148,8 @@ def _flat(program: ExportedProgram) -> Iterator[None]:
     specs = program.graph_signature.output_specs
     root = program.module_call_graph[0].signature
     call = root.in_spec, root.out_spec, root.forward_arg_names
-    before = output.args, list(specs), program.example_inputs, program._guards_code
+    before = output.args, list(specs), program.example_inputs
+    guards = guards_of(program)
     kept = [not isinstance(spec.arg, ConstantArgument) for spec in specs]
     inputs = tuple(pytree.tree_leaves(program.example_inputs))
     output.args = (tuple(a for a, keep in zip(before[0][0], kept, strict=True) if keep),)
@@ -150,9 +159,10 @@ def _flat(program: ExportedProgram) -> Iterator[None]:
     root.out_spec = pytree.tree_structure([0] * sum(returned))
     root.forward_arg_names = None
     program.example_inputs = (inputs, {})
-    program._guards_code = []  # they speak of the nested arguments
+    set_guards(program, [])  # they speak of the nested arguments
     try:
         yield
     finally:
         root.in_spec, root.out_spec, root.forward_arg_names = call
-        output.args, specs[:], program.example_inputs, program._guards_code = before
+        output.args, specs[:], program.example_inputs = before
+        set_guards(program, guards)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import torch
 from torch import fx
 
-__all__ = ["functional_form", "unseen"]
+from torchferry.seams.operators import Absent, aten
+from torchferry.seams.pytorch import OpOverload, overload_name, schema_of
 
-aten = torch.ops.aten
+__all__ = ["functional_form", "unseen"]
 
 # Their results share no memory with an argument, in any case.
 _FRESH = frozenset(
@@ -39,17 +39,17 @@ def functional_form(target: Any) -> Any:
     >>> functional_form(torch.ops.aten.relu_.default)
     <OpOverload(op='aten.relu', overload='default')>
     """
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+    if not isinstance(target, OpOverload) or not schema_of(target).is_mutable:
         return None
-    name = target._schema.name
-    one = len(target._schema.returns) == 1
+    name = schema_of(target).name
+    one = len(schema_of(target).returns) == 1
     if not one or not name.startswith("aten::") or not name.endswith("_") or name.endswith("__"):
         return None
-    packet = getattr(aten, name.removeprefix("aten::").removesuffix("_"), None)
-    form = getattr(packet, target._overloadname, None)
-    if form is None or form._schema.is_mutable:
+    packet = getattr(aten, name.removeprefix("aten::").removesuffix("_"))
+    form = getattr(packet, overload_name(target))
+    if isinstance(form, Absent) or schema_of(form).is_mutable:
         return None
-    names = [[a.name for a in schema.arguments] for schema in (target._schema, form._schema)]
+    names = [[a.name for a in schema.arguments] for schema in (schema_of(target), schema_of(form))]
     return form if names[0] == names[1] else None
 
 

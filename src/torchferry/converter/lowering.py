@@ -11,8 +11,19 @@ from typing import Any, Literal
 import torch
 
 from torchferry.errors import UsageError
+from torchferry.seams.operators import Absent
+from torchferry.seams.pytorch import OpOverload, schema_of
 
-__all__ = ["Lowering", "Promotion", "find_lowering", "lowers", "parameter_name", "registered"]
+__all__ = [
+    "Lowering",
+    "Promotion",
+    "absent",
+    "changed",
+    "find_lowering",
+    "lowers",
+    "parameter_name",
+    "registered",
+]
 
 Promotion = Literal["default", "float", "bool_to_long"]
 """How the operands of an element-wise operator come to one dtype before it is written.
@@ -33,15 +44,40 @@ class Lowering:
         promote: the operands' type promotion; ``None`` leaves them as they are.
         operands: the schema's arguments that are promoted together; every tensor and number that
             stands before the first keyword-only argument when ``None``.
+        change: how this torch's schema differs from the function's parameters; empty when it
+            does not. The driver then calls the function by name.
     """
 
     write: Callable[..., Any]
     promote: Promotion | None
     operands: tuple[str, ...] | None
+    change: str = ""
+
+    def by_name(self, target: Any, bound: list[Any], named: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, for a schema that has others than ``write``.
+
+        Raises:
+            ValueError: the call cannot be written without those that differ.
+        """
+        defaults = {parameter_name(a.name): a.default_value for a in schema_of(target).arguments}
+        named = {**dict(zip(defaults, bound, strict=False)), **named}
+        _, *parameters = inspect.signature(self.write).parameters.values()
+        known = {p.name for p in parameters}
+        new = {name for name in named.keys() - known if named[name] != defaults[name]}
+        gone = {p.name for p in parameters if p.default is p.empty and p.name not in named}
+        if new or gone:
+            raise ValueError(
+                f"its schema in torch {torch.__version__} is not the one that torchferry knows "
+                f"({self.change}), and this call needs {', '.join(sorted(new | gone))}: use a "
+                "newer torchferry or an older torch"
+            )
+        return {name: value for name, value in named.items() if name in known}
 
 
 _PLAIN: dict[Any, Lowering] = {}
 _COMPLEX: dict[Any, Lowering] = {}
+_ABSENT: dict[str, Callable[..., Any]] = {}
+_OURS = __name__.split(".", maxsplit=1)[0] + "."
 
 
 def lowers(
@@ -62,6 +98,7 @@ def lowers(
     Args:
         targets: overloads (``torch.ops.aten.add.Tensor``), also those of a user's own library; or
             a qualified name (``torchvision::nms``) of an operator that may not be imported yet.
+            An operator that this torch does not have (`Absent`) is only written down.
         promote: let the driver bring the operands to one dtype first.
         operands: names of the arguments that are promoted; all of them when ``None``.
         complex: the function is for complex tensors, which are float tensors with a last axis of
@@ -75,14 +112,17 @@ def lowers(
     def register(write: Callable[..., Any]) -> Callable[..., Any]:
         registry = _COMPLEX if complex else _PLAIN
         for place, target in enumerate(targets):
+            if isinstance(target, Absent):
+                _ABSENT[target.name] = write
+                continue
             if target in registry:
                 known = registry[target].write
                 raise UsageError(
                     f"{target} is lowered by {known.__module__}.{known.__qualname__} already: "
                     "remove one of the two"
                 )
-            _check_parameters(target, write, by_name=place == 0)
-            registry[target] = Lowering(write, promote, operands)
+            change = _check_parameters(target, write, by_name=place == 0)
+            registry[target] = Lowering(write, promote, operands, change)
         return write
 
     return register
@@ -93,8 +133,8 @@ def find_lowering(target: Any, *, complex: bool = False) -> Lowering | None:
     _load()
     registry = _COMPLEX if complex else _PLAIN
     found = registry.get(target)
-    if found is None and isinstance(target, torch._ops.OpOverload):
-        found = registry.get(target._schema.name)
+    if found is None and isinstance(target, OpOverload):
+        found = registry.get(schema_of(target).name)
     return found
 
 
@@ -104,18 +144,33 @@ def registered(*, complex: bool = False) -> Mapping[Any, Lowering]:
     return dict(_COMPLEX if complex else _PLAIN)
 
 
-def _check_parameters(target: Any, write: Callable[..., Any], *, by_name: bool) -> None:
-    """A typo in a lowering fails when it is registered, not when a model needs it.
+def absent() -> Mapping[str, Callable[..., Any]]:
+    """The operators that lowerings of ours name and this torch does not have, by name."""
+    _load()
+    return dict(_ABSENT)
 
+
+def changed() -> Mapping[str, str]:
+    """The operators whose schema in this torch is not that of our lowering, and the difference."""
+    _load()
+    rows = [*_PLAIN.items(), *_COMPLEX.items()]
+    return {str(target): row.change for target, row in rows if row.change}
+
+
+def _check_parameters(target: Any, write: Callable[..., Any], *, by_name: bool) -> str:
+    """Compare a lowering with its schema; return how a lowering of ours differs.
+
+    A user's typo fails when it is registered, not when a model needs it. The schema of another
+    version of torch, for which a lowering of ours was not written, must not end every export.
     Arguments are given by position where the names differ, so that further overloads may call
     them otherwise.
     """
-    schema = getattr(target, "_schema", None)
+    schema = schema_of(target)
     if schema is None:
-        return
+        return ""
     _, *parameters = inspect.signature(write).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return
+        return ""
     parameters = [p for p in parameters if not p.name.startswith("_")]
     names = {p.name for p in parameters}
     loose = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -123,13 +178,14 @@ def _check_parameters(target: Any, write: Callable[..., Any], *, by_name: bool) 
     unknown = names.difference(known, (p.name for p in parameters if p.kind is p.VAR_KEYWORD))
     missing = [] if loose else [name for name in known if name not in names]
     if not by_name and len(names) >= len(known):
-        return
-    if unknown or missing:
+        return ""
+    complaints = "; ".join(_complaints(unknown, missing))
+    if complaints and not write.__module__.startswith(_OURS):
         raise UsageError(
-            f"{write.__module__}.{write.__qualname__} cannot lower {target}: "
-            + "; ".join(_complaints(unknown, missing))
-            + f". The schema is {schema} (self and input are called x)"
+            f"{write.__module__}.{write.__qualname__} cannot lower {target}: {complaints}. "
+            f"The schema is {schema} (self and input are called x)"
         )
+    return complaints
 
 
 def parameter_name(name: str) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
-from torch.utils import _pytree as pytree
 
 from torchferry.converter.aliasing import hidden_view, is_view, said
 from torchferry.converter.functional import functional
 from torchferry.errors import ConversionError
+from torchferry.seams.pytorch import pytree, schema_of
 from torchferry.values.source_line import user_line
 
 __all__ = ["refuse_mutations"]
@@ -162,7 +162,7 @@ def _operand(placeholder: torch.fx.Node, call: torch.fx.Node) -> torch.fx.Node:
 
 def _aliased(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, bool]]:
     """The arguments that the schema says are written to (True) or that results are views of."""
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     for index, argument in enumerate(schema.arguments if schema is not None else ()):
         if argument.alias_info is None:
             continue

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchferry.seams.pytorch import schema_of
+
 __all__ = ["is_random", "may_be_random"]
 
 # Arguments of random operators that, false or 0, make them draw nothing.
@@ -20,7 +22,7 @@ def is_random(node: fx.Node) -> bool:
     """
     if not may_be_random(node.target):
         return False
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     for place, argument in enumerate(schema.arguments if schema is not None else ()):
         given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
         given = argument.default_value if given is None else given

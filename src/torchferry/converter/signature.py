@@ -12,7 +12,6 @@ from onnx_ir.passes.common import NameFixPass
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
-from torch.utils import _pytree as pytree
 
 from torchferry.dims import Condition
 from torchferry.errors import ConversionError
@@ -25,6 +24,7 @@ from torchferry.observer.tree import (
     named_path,
     program_inputs,
 )
+from torchferry.seams.pytorch import pytree
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import Constant, Signature, Slot

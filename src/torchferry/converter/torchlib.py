@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -11,6 +9,14 @@ import torch
 from torch import fx
 
 from torchferry.converter.shape import infer_shape
+from torchferry.seams.torch_onnx import (
+    dispatch,
+    has_lowering,
+    new_opset,
+    new_recorder,
+    recorded_by,
+    stand_in,
+)
 
 if TYPE_CHECKING:
     from torchferry.converter.driver import Scope
@@ -18,22 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["borrowed", "translate"]
 
 
-@cache
-def _registry() -> Any:
-    from torch.onnx._internal.exporter import _registration
-
-    # It warns of every package of operators that is not installed.
-    logger = logging.getLogger(_registration.__name__)
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        return _registration.ONNXRegistry.from_torchlib()
-    finally:
-        logger.disabled = disabled
-
-
 def borrowed(target: Any) -> bool:
     """Whether onnxscript has a lowering for an overload."""
-    return bool(_registry().get_decomps(target))
+    return has_lowering(target)
 
 
 def translate(scope: Scope, node: fx.Node) -> Any:
@@ -42,21 +35,17 @@ def translate(scope: Scope, node: fx.Node) -> Any:
     Raises:
         ValueError: it has none that fits, or it would need a function of its own.
     """
-    import onnxscript
-    from onnxscript import evaluator
-    from torch.onnx._internal.exporter import _building, _dispatching
-
-    function, message = _dispatching.dispatch(node, _registry())
+    function, message = dispatch(node)
     if function is None:
         raise ValueError(_reason(node, message))
-    opset = onnxscript.values.Opset("", min(scope.block.opset, _NEWEST))
-    recorder = _building.OpRecorder(opset, {})
+    opset = new_opset(min(scope.block.opset, _NEWEST))
+    recorder = new_recorder(opset)
     stand_ins = _StandIns(opset)
     args = [stand_ins.of(_argument(scope, item)) for item in node.args]
     kwargs = {key: stand_ins.of(_argument(scope, item)) for key, item in node.kwargs.items()}
     if kwargs.get("dtype", ...) is None:
         kwargs["dtype"] = -1
-    with evaluator.default_as(recorder):
+    with recorded_by(recorder):
         result = function(*args, **kwargs)
     if recorder.functions:
         raise ValueError("onnxscript's lowering needs local functions, which are not inlined")
@@ -93,17 +82,13 @@ class _StandIns:
         self._originals: dict[ir.Value, ir.Value] = {}
 
     def of(self, item: Any) -> Any:
-        from torch.onnx._internal.exporter import _tensors
-
         if isinstance(item, list):
             return [self.of(part) for part in item]
         if not isinstance(item, ir.Value):
             return item
-        stand_in = _tensors.SymbolicTensor(
-            self._opset, item.name, item.shape, item.type, const_value=item.const_value
-        )
-        self._originals[stand_in] = item
-        return stand_in
+        other = stand_in(item, self._opset)
+        self._originals[other] = item
+        return other
 
     def original(self, value: Any) -> Any:
         return self._originals.get(value, value) if isinstance(value, ir.Value) else value

@@ -25,6 +25,7 @@ from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
 from torchferry.observer.tree import fixed_integer
+from torchferry.seams.pytorch import storage_number
 from torchferry.values.source_line import user_line
 
 __all__ = ["register_initializers", "translate"]
@@ -101,13 +102,13 @@ def _bound(program: ExportedProgram, scope: Scope, as_stored: bool) -> Iterator[
     names: dict[int, list[str]] = {}  # of the weights that lie in one memory
     for name, tensor in held.items():
         if _stored(tensor):
-            names.setdefault(tensor.untyped_storage()._cdata, []).append(name)
+            names.setdefault(storage_number(tensor.untyped_storage()), []).append(name)
     for node, spec in zip(
         program.graph.find_nodes(op="placeholder"), _specs(program), strict=True
     ):
         if spec.kind in _WEIGHTS:
             tensor = held[spec.target]
-            tied = names[tensor.untyped_storage()._cdata]
+            tied = names[storage_number(tensor.untyped_storage())]
             shared = as_stored or len(tied) > 1 or len(node.users) > 1
             value = weight_value(tensor, str(spec.target), shared=shared)
             value.meta["tied"] = tied  # a checkpoint may have it under any of them

@@ -7,9 +7,9 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.pytorch import FakeTensor, unset_fake
 
 __all__ = ["Weight", "weight_value"]
 
@@ -45,7 +45,7 @@ def weight_value(tensor: torch.Tensor, name: str, *, shared: bool = False) -> ir
     """
     tensor = tensor.detach()
     if isinstance(tensor, FakeTensor):
-        with unset_fake_temporarily():
+        with unset_fake():
             tensor = torch.empty_strided(
                 tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta"
             )

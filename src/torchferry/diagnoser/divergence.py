@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 from torch.fx import Interpreter, Node
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchferry.seams.pytorch import OpOverload, TorchDispatchMode, pytree, schema_of
 from torchferry.values.source_line import line_here, user_line
 
 __all__ = ["line_of_change", "line_of_difference"]
@@ -57,7 +56,7 @@ class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes ha
     ) -> Any:
         """Run the operator and keep what it gave."""
         made = func(*args, **(kwargs or {}))
-        name = func._schema.name
+        name = schema_of(func).name
         if name not in _LEFT_OUT:
             tensors = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
             if tensors:
@@ -77,7 +76,7 @@ class _Run(Interpreter):
     def run_node(self, n: Node) -> Any:
         """Run one node; only operators of ATen are heard, not their calls of other graphs."""
         self.listener.line = user_line(n.stack_trace)
-        if not isinstance(n.target, torch._ops.OpOverload):
+        if not isinstance(n.target, OpOverload):
             return super().run_node(n)
         with self.listener:
             return super().run_node(n)

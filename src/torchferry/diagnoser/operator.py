@@ -177,7 +177,7 @@ def _traced_node(name: str, results: Sequence[torch.Tensor]) -> Callable[..., An
         for value, one, axes in zip(
             [made] if len(sizes) == 1 else made, results, sizes, strict=True
         ):
-            value.setType(torch._C.TensorType.get().with_dtype(one.dtype).with_sizes(axes))
+            value.setType(torch.TensorType.get().with_dtype(one.dtype).with_sizes(axes))
         return made
 
     return write

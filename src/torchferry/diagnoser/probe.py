@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.quiet import quiet
@@ -18,6 +17,7 @@ from torchferry.diagnoser.widen import REFUSED, widened
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tree import leaves_of, replace_leaves
+from torchferry.seams.pytorch import FakeTensorMode
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, map_leaves
 

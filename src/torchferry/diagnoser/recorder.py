@@ -16,6 +16,7 @@ from torchferry.diagnoser.tree import ANY, Mutation, Piece, Record
 from torchferry.errors import UsageError
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tap import tapped
+from torchferry.seams.pytorch import version_of
 from torchferry.values.clone import Again, clone
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path, flatten
@@ -182,7 +183,7 @@ def _tensors(values: Iterable[Any]) -> Versions | None:
 
 def _version(leaf: Any) -> int:
     """How often a tensor was written to; tensors of inference mode do not count."""
-    return leaf._version if isinstance(leaf, torch.Tensor) and not leaf.is_inference() else 0
+    return version_of(leaf) if isinstance(leaf, torch.Tensor) and not leaf.is_inference() else 0
 
 
 def _mutation(given: Arguments, before: Leaves, copies: Again) -> Mutation | None:

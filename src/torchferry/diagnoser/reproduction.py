@@ -37,6 +37,8 @@ from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.trial import compared_calls, inputs_of, tried
 from torchferry.dims.spec import shapes_source
 from torchferry.errors import UsageError
+from torchferry.seams.huggingface import attention_of
+from torchferry.seams.pytorch import buffers_of, hooks_of, modules_of, parameters_of
 from torchferry.values.flatten import flatten, structure_to_json
 
 __all__ = ["write_reproduction"]
@@ -222,12 +224,12 @@ class _Writer:
                 shown[name] = self.value(value)
             except UsageError:  # often a thing for training; if it matters the check tells
                 continue
-        children = {n: self.module(m) for n, m in module._modules.items() if m is not None}
+        children = {n: self.module(m) for n, m in modules_of(module).items() if m is not None}
         parts = [
             self.code.refer(type(module)),
             _mapping(shown),
-            _mapping({n: self.value(p) for n, p in module._parameters.items()}),
-            _mapping({n: self.value(b) for n, b in module._buffers.items()}),
+            _mapping({n: self.value(p) for n, p in parameters_of(module).items()}),
+            _mapping({n: self.value(b) for n, b in buffers_of(module).items()}),
             _mapping(children),
             repr(module.training),
             self._hooks(module),
@@ -237,11 +239,7 @@ class _Writer:
     def _hooks(self, module: torch.nn.Module) -> str:
         """What runs around its forward, as far as that can be written."""
         found = []
-        for register, hooks, named in (
-            ("register_forward_pre_hook", module._forward_pre_hooks,
-             module._forward_pre_hooks_with_kwargs),
-            ("register_forward_hook", module._forward_hooks, module._forward_hooks_with_kwargs),
-        ):  # fmt: skip
+        for register, hooks, named in hooks_of(module):
             for number, hook in hooks.items():
                 with suppress(UsageError):  # as for attributes
                     found.append(f"({register!r}, {self.value(hook)}, {number in named}), ")
@@ -295,7 +293,7 @@ class _Writer:
             return f"{self.code.refer(cls)}.{value.name}"
         if hasattr(cls, "from_dict") and hasattr(value, "to_dict"):  # transformers' configurations
             made = self.value(value.to_dict())
-            extra = getattr(value, "_attn_implementation_internal", None)
+            extra = attention_of(value)
             attention = f", attn_implementation={extra!r}" if extra else ""
             return f"{self.code.refer(cls)}.from_dict({made}{attention})"
         if dataclasses.is_dataclass(value) and is_users(cls):

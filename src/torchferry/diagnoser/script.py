@@ -17,7 +17,6 @@ import onnx
 import onnx_ir as ir
 import torch
 from torch.export import Dim as TorchDim
-from torch.jit._trace import TracerWarning
 from torch.overrides import TorchFunctionMode
 
 from torchferry.capturer import export_arguments
@@ -27,6 +26,7 @@ from torchferry.diagnoser.quiet import modules_here
 from torchferry.diagnoser.segment import plain_signature
 from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
+from torchferry.seams.pytorch import TracerWarning, onnx_log_off
 from torchferry.values.clone import clone
 from torchferry.values.signature import SIGNATURE_KEY
 from torchferry.values.source_line import line_here
@@ -96,16 +96,10 @@ def _hearing() -> Iterator[Lines]:
         if issubclass(category, TracerWarning) and line:
             lines.setdefault(line, modules_here())
 
-    # Torch 2.13 prints the graph of a failed export from native code, whatever verbose says.
-    printed = torch._C._jit_onnx_log
-    vars(torch._C)["_jit_onnx_log"] = lambda *_: None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", TracerWarning)
-            warnings.showwarning = heard  # type: ignore[assignment]  # it takes the rest too
-            yield lines
-    finally:
-        vars(torch._C)["_jit_onnx_log"] = printed
+    with onnx_log_off(), warnings.catch_warnings():
+        warnings.simplefilter("always", TracerWarning)
+        warnings.showwarning = heard  # type: ignore[assignment]  # it takes the rest too
+        yield lines
 
 
 class _Reads(TorchFunctionMode):

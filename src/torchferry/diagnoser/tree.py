@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import torch
-from torch.nn.modules import module as hooks
 
 from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.sets import Arguments
+from torchferry.seams.pytorch import FORWARD, has_hooks, original_of
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure
@@ -85,8 +85,8 @@ class Piece:
         self.level = level
         self.method_name = method_name
         self.signature = _signature(getattr(model, method_name))
-        hooked = method_name == "forward" and _has_hooks(model)
-        self.entry = "_call_impl" if hooked else method_name
+        hooked = method_name == "forward" and has_hooks(model)
+        self.entry = FORWARD if hooked else method_name
         self.calls: list[Record] = []
         self.children: list[Self] = []
         self.callees: list[Piece] = []
@@ -200,14 +200,6 @@ def _without_self(function: types.FunctionType) -> inspect.Signature:
     return inspect.signature(types.MethodType(function, object()))
 
 
-def _has_hooks(model: torch.nn.Module) -> bool:
-    """Whether calling a module does more than its forward, to inputs or outputs."""
-    return any((
-        model._forward_pre_hooks, model._forward_hooks,
-        hooks._global_forward_pre_hooks, hooks._global_forward_hooks,
-    ))  # fmt: skip
-
-
 P = TypeVar("P", bound=Piece)
 
 
@@ -232,9 +224,10 @@ def build_tree(cls: type[P], model: torch.nn.Module, traced_method: Methods | No
     """
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"the model is {string_type(model)}: give a torch.nn.Module")
-    if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+    original = original_of(model)
+    if original is not None:
         raise UsageError(
-            f"the model is the torch.compile of a {type(model._orig_mod).__name__}, whose modules "
+            f"the model is the torch.compile of a {type(original).__name__}, whose modules "
             "are compiled together: give model._orig_mod, which is the module itself"
         )
     methods = dict(traced_method or {})

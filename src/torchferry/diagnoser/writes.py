@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchferry.diagnoser.blame import advice_for, with_code
 from torchferry.diagnoser.made import Attempted
@@ -18,6 +17,7 @@ from torchferry.diagnoser.quiet import modules_here
 from torchferry.diagnoser.status import StatusExport, StatusExportCode
 from torchferry.diagnoser.tree import Piece, Record
 from torchferry.observer.tree import leaves_of
+from torchferry.seams.pytorch import TorchDispatchMode, buffers_of, parameters_of, schema_of
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths
@@ -90,7 +90,7 @@ def _refused(
 def _owned(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors that modules keep from call to call, by what and where they are."""
     for path, module in model.named_modules():
-        kinds = (("buffer", module._buffers), ("parameter", module._parameters),
+        kinds = (("buffer", buffers_of(module)), ("parameter", parameters_of(module)),
                  ("tensor", vars(module)))  # fmt: skip
         for kind, values in kinds:
             for name, value in values.items():
@@ -152,9 +152,9 @@ class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes have
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
     if func in _NORMS and args[5]:
         yield from (arg for arg in args[3:5] if isinstance(arg, torch.Tensor))
-    if not func._schema.is_mutable or func is torch.ops.aten.detach_.default:
+    if not schema_of(func).is_mutable or func is torch.ops.aten.detach_.default:
         return
-    for index, argument in enumerate(func._schema.arguments):
+    for index, argument in enumerate(schema_of(func).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = args[index] if index < len(args) else kwargs.get(argument.name)
             for value in given if isinstance(given, list | tuple) else [given]:

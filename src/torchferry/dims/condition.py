@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import ast
 import itertools
-import math
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from torchferry.dims.dim import Size, evaluate, names_in
+from torchferry.dims.evaluation import value_of
 from torchferry.dims.parse import parse_size
 
 __all__ = ["Condition"]
 
-_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-    ast.USub: operator.neg, ast.Not: operator.not_,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, several: one in several,
-}  # fmt: skip
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "math.trunc": math.trunc, "math.floor": math.floor, "math.ceil": math.ceil,
-    "math.sqrt": math.sqrt, "torch.sym_float": float, "torch.sym_max": max, "torch.sym_min": min,
-    "torch.sym_not": operator.not_, "max": max, "min": min, "float": float, "int": int,
-    "round": round, "bool": bool,
-}  # fmt: skip
 _SMALL = (3, 2, 4, 5, 6, 7, 8, 9, 12, 16)
 _LEAST = (1, 0)
 _LARGEST = 2**31  # exponents and sizes beyond are no sizes; a file may say anything
@@ -99,7 +84,7 @@ class Condition:
             for i, (text, size) in pairs
         }
         try:
-            return bool(_value(self._tree, known))
+            return bool(value_of(self._tree, known))
         except ArithmeticError:
             return False
         except (SyntaxError, RecursionError, TypeError) as error:
@@ -183,40 +168,3 @@ def _is_remainder(node: ast.expr) -> bool:
 def _grouped(size: str) -> str:
     found = parse_size(size)
     return size if isinstance(found, int) or found.name == size else f"({size})"
-
-
-def _value(node: ast.expr, known: Mapping[str, int]) -> Any:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.Name(id=name) if name in known:
-            return known[name]
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(operand, known))
-        case ast.BinOp(op=ast.Pow(), left=left, right=right):
-            base, power = _value(left, known), _value(right, known)
-            if abs(power) > 8 or abs(base) > _LARGEST:
-                raise OverflowError
-            return base**power
-        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, known), _value(right, known))
-        case ast.BoolOp(op=op, values=values):
-            return (all if isinstance(op, ast.And) else any)([_value(v, known) for v in values])
-        case ast.Compare(left=left, ops=ops, comparators=others) if _OPERATORS.keys() >= {
-            type(op) for op in ops
-        }:
-            terms = [_term(term, known) for term in (left, *others)]
-            triples = zip(ops, terms, terms[1:], strict=False)
-            return all(_OPERATORS[type(op)](a, b) for op, a, b in triples)
-        case ast.Call(func=function, args=args, keywords=[]):
-            known_function = _FUNCTIONS.get(ast.unparse(function))
-            if known_function is not None:
-                return known_function(*(_value(arg, known) for arg in args))
-    raise SyntaxError
-
-
-def _term(node: ast.expr, known: Mapping[str, int]) -> Any:
-    """A side of a comparison, which may be several numbers: ``n0 in (2, 3)``."""
-    if isinstance(node, ast.Tuple):
-        return [_value(item, known) for item in node.elts]
-    return _value(node, known)

@@ -19,6 +19,7 @@ import torch
 from torchferry.dumper.element import dtype_name, item_size
 from torchferry.dumper.region import Region, dense_strides, extent
 from torchferry.errors import UsageError
+from torchferry.seams.pytorch import storage_number
 from torchferry.values.layout import why_not_plain
 
 __all__ = ["BITS", "Buffer", "Memory", "memory_of", "pack"]
@@ -102,7 +103,7 @@ def memory_of(
     value = value.detach().resolve_conj().resolve_neg()
     storage = value.untyped_storage()
     # Storages are one object in C++ and may be several in Python.
-    number = storage._cdata
+    number = storage_number(storage)
     if storage.device.type != "cpu":
         if number not in copies:
             # PyTorch has no annotations for storages.

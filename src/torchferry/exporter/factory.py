@@ -20,6 +20,7 @@ from torch import nn
 from torchferry.dims import Legal
 from torchferry.errors import UsageError
 from torchferry.observer.maker import Maker, size_parameters
+from torchferry.seams.versions import torchvision_complaint
 
 __all__ = ["call", "find_function", "make_inputs", "make_model"]
 
@@ -138,8 +139,10 @@ def _guarded(text: str, action: Callable[[], Any]) -> Any:
     except (Exception, SystemExit) as error:
         place = _place_of(error)
         message = " ".join(str(error).split())[:300]
+        built = torchvision_complaint() if "torchvision" in message else ""
         raise UsageError(
             f"{text} raised {type(error).__name__}: {message}\n  at {place}"
+            + (f"\n  {built}" if built else "")
         ) from error
 
 

@@ -27,17 +27,14 @@ from typing import Any, NoReturn, TextIO
 
 from torchferry.errors import UsageError
 from torchferry.exporter.job import Job, Outcome, Row, no_memory, perform
+from torchferry.seams.table import LOADED_LATE
 
 __all__ = ["close_hosts", "run_job"]
 
 _SECONDS = 600.0
 _POLL = 0.02  # seconds between two looks at a job
 _TRANSFORMERS = ("modeling_utils", "cache_utils", "masking_utils", "models.auto.modeling_auto")
-# What torch.export and the exporters load when they are first called.
 _LIBRARIES = (
-    "torch._dynamo",
-    "torch._export.non_strict_utils",
-    "torch.onnx._internal.exporter._core",
     "onnxruntime",
     "torchferry.exporter.export",
     "torchferry.exporter.source",
@@ -141,6 +138,9 @@ def _serve(requests: TextIO, answers: TextIO) -> None:
 def _load() -> None:
     from torchferry.zoo.library import import_transformers
 
+    for name in LOADED_LATE:
+        with suppress(ImportError):  # of another version
+            importlib.import_module(name)
     for name in _LIBRARIES:
         importlib.import_module(name)
     with suppress(UsageError):  # most models need it; where one does, it says so

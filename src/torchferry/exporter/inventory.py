@@ -1,4 +1,4 @@
-"""What torchferry itself has: lowerings, patches, models; ``torchferry inspect`` shows it."""
+"""What torchferry has, and what it runs with; ``torchferry inspect`` shows it."""
 
 from __future__ import annotations
 
@@ -6,33 +6,38 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 
+from torchferry.exporter.environment import environment
 from torchferry.report.model import Cell, Report, Section, Source, Table, Tone
 from torchferry.report.quantity import counted
 
-__all__ = ["INVENTORIES", "operators", "patches", "zoo"]
+__all__ = ["INVENTORIES", "environment", "operators", "patches", "zoo"]
 
 _TONES: dict[str, Tone] = {"ours": "good", "none": "bad", "needed": "good", "hit": "good"}
 
 
 def operators() -> Report:
-    """Every ATen overload, and who converts it."""
+    """Every ATen overload, and who converts it; also those that this torch does not have."""
+    import torch
+
     from torchferry.converter.coverage import coverage
 
     rows = coverage()
     counts = Counter(row.by for row in rows)
     said = ", ".join(f"{counts[by]} {by}" for by in ("ours", "decomposed", "borrowed", "none"))
+    lacking = f"not in torch {torch.__version__}"
+    said += f", {counts['absent']} {lacking}" if counts["absent"] else ""
     table = Table(
         ("operator", "by", "lowering", "complex"),
         tuple(
-            (row.operator, Cell(row.by, _TONES.get(row.by)), row.place,
-             "yes" if row.complex else "")
+            (row.operator, Cell(lacking if row.by == "absent" else row.by, _TONES.get(row.by)),
+             row.place, "yes" if row.complex else "")
             for row in rows
         ),
     )  # fmt: skip
     return Report(
         title="inspect ops",
         ok=True,
-        verdict=f"{len(rows)} functional ATen overloads: {said}",
+        verdict=f"{len(rows) - counts['absent']} functional ATen overloads: {said}",
         sections=(Section("Operators", (table,)),),
         next_steps=("lower one yourself: @torchferry.lowers(torch.ops.NAMESPACE.NAME.OVERLOAD)",),
         data={"kind": "ops", "operators": [asdict(row) for row in rows]},
@@ -86,6 +91,7 @@ def zoo() -> Report:
 
 
 INVENTORIES: dict[str, Callable[[], Report]] = {
+    "environment": environment,
     "ops": operators,
     "patches": patches,
     "zoo": zoo,

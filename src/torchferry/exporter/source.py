@@ -20,6 +20,7 @@ from torchferry.graph.reference import Region
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, ask_maker, state_legal
 from torchferry.observer.maker import Maker
+from torchferry.seams.pytorch import set_buffer
 from torchferry.values.flatten import map_leaves
 from torchferry.zoo import catalogue
 from torchferry.zoo.archive import load_program
@@ -220,4 +221,4 @@ def _cast(model: nn.Module, dtype: torch.dtype) -> None:
     model.to(dtype)
     for name, buffer in tables.items():
         owner, _, own_name = name.rpartition(".")
-        model.get_submodule(owner)._buffers[own_name] = buffer
+        set_buffer(model.get_submodule(owner), own_name, buffer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ from torchferry.judge.rounding import ROUNDING
 from torchferry.observer import Argument
 from torchferry.report.model import Bars, Cell, Facts, Table, Tone
 from torchferry.report.quantity import shortened
+from torchferry.seams.versions import installed
 
 __all__ = [
     "argument_table",
@@ -232,13 +232,8 @@ def model_blocks(found: Findings) -> tuple[Facts | Bars, ...]:
 
 def environment() -> Facts:
     """Versions of everything that took part."""
-    pairs = [("Python", platform.python_version()), ("system", platform.platform())]
-    for package in _PACKAGES:
-        try:
-            pairs.append((package, importlib.metadata.version(package)))
-        except importlib.metadata.PackageNotFoundError:
-            pairs.append((package, "not installed"))
-    return Facts(tuple(pairs))
+    pairs = (("Python", platform.python_version()), ("system", platform.platform()))
+    return Facts((*pairs, *((package, installed(package)) for package in _PACKAGES)))
 
 
 def _figure(value: float) -> str:

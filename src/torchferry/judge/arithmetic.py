@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchferry.seams.pytorch import OpOverload, TorchDispatchMode, pytree, schema_of
 
 __all__ = ["Listener", "RoundsOtherwise", "WatchesDtypes", "moved"]
 
@@ -40,7 +40,7 @@ class Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]  # modes hav
     ) -> Any:
         """Run the operator and hand on what is heard of it."""
         results = func(*args, **(kwargs or {}))
-        if not isinstance(func, torch._ops.OpOverload):
+        if not isinstance(func, OpOverload):
             return results
         return self.hear(func, args, kwargs or {}, results)
 
@@ -84,9 +84,9 @@ class RoundsOtherwise(Listener):  # type: ignore[no-untyped-call]  # as above
     def hear(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> Any:
         """Move what the operator rounds."""
         del kwargs
-        if func._schema.name.removesuffix("_") not in _EXACT_NAMES:
+        if schema_of(func).name.removesuffix("_") not in _EXACT_NAMES:
             for tensor in _computed(func, results):
-                if not any(tensor is arg for arg in args) or func._schema.is_mutable:
+                if not any(tensor is arg for arg in args) or schema_of(func).is_mutable:
                     tensor.copy_(moved(tensor, self._generator))
         return results
 
@@ -94,7 +94,7 @@ class RoundsOtherwise(Listener):  # type: ignore[no-untyped-call]  # as above
 def _computed(func: Any, results: Any) -> Iterator[torch.Tensor]:
     """The results of an operator that are no views of its arguments."""
     listed = results if isinstance(results, tuple | list) else (results,)
-    for result, said in zip(listed, func._schema.returns, strict=False):
+    for result, said in zip(listed, schema_of(func).returns, strict=False):
         view = said.alias_info is not None and not said.alias_info.is_write
         if isinstance(result, torch.Tensor) and result.dtype in _BITS and not view:
             yield result

@@ -15,12 +15,12 @@ import torch
 from torchferry.judge.arithmetic import Listener
 from torchferry.judge.tolerance import Tolerance
 from torchferry.judge.value import difference_of
+from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import schema_of
 from torchferry.values.difference import Discrepancy
 from torchferry.values.source_line import line_here
 
 __all__ = ["PLACES", "UNSET", "ChoosesOtherwise", "Places", "arguments", "as_good"]
-
-aten = torch.ops.aten
 
 PLACES: dict[Any, int | None] = {
     aten.argmax.default: None, aten.argmin.default: None, aten.argsort.default: None,
@@ -129,7 +129,7 @@ def _place(func: Any) -> str:
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call of an operator by the names of its schema, defaults included."""
-    said = func._schema.arguments
+    said = schema_of(func).arguments
     given = {argument.name: argument.default_value for argument in said}
     return given | dict(zip((argument.name for argument in said), args, strict=False)) | kwargs
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from torchferry.judge.tolerance import Limits, Tolerance
+from torchferry.seams.huggingface import experts_in_float64
 from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
 from torchferry.values.flatten import map_leaves
@@ -40,9 +41,7 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module | None:
     except (RuntimeError, TypeError):  # it holds results of autograd, files, locks
         return None
     for module in twin.modules():
-        config: Any = getattr(module, "config", None)
-        if getattr(config, "_experts_implementation", None) == "grouped_mm":
-            config._experts_implementation = "batched_mm"  # the other has no float64
+        experts_in_float64(getattr(module, "config", None))
     return twin.double()
 
 

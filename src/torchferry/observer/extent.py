@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from torchferry.dumper.region import extent
+from torchferry.seams.pytorch import storage_number
 from torchferry.values.flatten import flatten
 
 __all__ = ["bytes_of"]
@@ -77,9 +78,9 @@ def _spans(leaves: Iterable[Any]) -> Iterator[tuple[Hashable, _Span]]:
         elif isinstance(leaf, torch.Tensor):
             try:
                 storage, size = leaf.untyped_storage(), leaf.element_size()
-                owner, device = ("storage", storage._cdata), str(storage.device)
+                owner, device = ("storage", storage_number(storage)), str(storage.device)
                 if storage.device.type == "meta":  # each in a place of its own
-                    address, device = 0, f"meta {storage._cdata}"
+                    address, device = 0, f"meta {storage_number(storage)}"
                 else:
                     address = storage.data_ptr()
                 address += int(leaf.storage_offset()) * size

@@ -27,6 +27,7 @@ from torchferry.observer.tree import (
     named_path,
     program_inputs,
 )
+from torchferry.seams.pytorch import guards_of
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
@@ -66,8 +67,8 @@ def conditions_of(
     """
     doubts = tuple(doubts)
     lines = guard_lines(program) | dict(lines or {})
-    read = read_guards(program, named, (*program._guards_code, *doubts), lines)
-    found = {condition: None for guard in program._guards_code for condition in read[guard]}
+    read = read_guards(program, named, (*guards_of(program), *doubts), lines)
+    found = {condition: None for guard in guards_of(program) for condition in read[guard]}
     known = tuple(found)
     found |= dict.fromkeys([*_of_ranges(program, named, known), *_of_squeezes(program, named)])
     for one in (one for guard in doubts for one in read[guard]):
@@ -289,9 +290,9 @@ def guard_lines(
         for guard in environment.guards
         if not any(str(name).startswith(("u", "zu")) for name in guard.expr.free_symbols)
     ]
-    if len(guards) != len(program._guards_code):
+    if len(guards) != len(guards_of(program)):
         return {}
-    pairs = zip(program._guards_code, guards, strict=True)
+    pairs = zip(guards_of(program), guards, strict=True)
     heard = heard or {}
     return {
         text: heard.get(str(guard.expr)) or _line_of_torch(guard.sloc) for text, guard in pairs

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.export import Dim
-from torch.utils import _pytree as pytree
 
 from torchferry.dims.spec import is_axis, parse_axis
 from torchferry.observer.naming import made_name
 from torchferry.observer.tree import path_of
+from torchferry.seams.pytorch import pytree
 from torchferry.values.flatten import Path, register_pytrees
 
 __all__ = ["fitting_shape", "nest_shapes", "use_dyn_not_str", "use_str_not_dyn"]

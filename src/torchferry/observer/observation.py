@@ -142,7 +142,7 @@ class Observation:
             UsageError: no call was recorded, or an argument changes its rank, dtype or value; an
                 integer may.
         """
-        self._check_called()
+        _check_called(self)
         refuse_mixed(self._given, self.title)
         calls = [self.normalized(call) for call in self.calls]
         whole = {place for call in calls for place in preallocated_caches(*call)}
@@ -191,14 +191,6 @@ class Observation:
                         sizes.setdefault(axis.size.name, 0)
         return sizes
 
-    def _check_called(self) -> None:
-        if not self.calls:
-            raise UsageError(
-                f"no call of {self.title} was recorded: run the model inside the "
-                "`with observe(model)` block, at least twice and with different sizes; a call "
-                "that returns nothing is not recorded"
-            )
-
     @property
     def best(self) -> Call:
         """The call to export with: most tensors, no dynamic size below 2, sizes all different.
@@ -206,7 +198,7 @@ class Observation:
         Raises:
             UsageError: no call was recorded.
         """
-        self._check_called()
+        _check_called(self)
 
         def fitness(call: Call) -> tuple[int, int, int]:
             sizes = self.sizes_of(call)
@@ -329,6 +321,15 @@ def _by_axis(
         for argument in arguments
         if argument.dtype is not None
     }
+
+
+def _check_called(seen: Observation) -> None:
+    if not seen.calls:
+        raise UsageError(
+            f"no call of {seen.title} was recorded: run the model inside the "
+            "`with observe(model)` block, at least twice and with different sizes; a call "
+            "that returns nothing is not recorded"
+        )
 
 
 def _asked(

@@ -17,9 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
-from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
-from torch.fx import _symbolic_trace
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from torchferry.seams.pytorch import is_traced_by_fx, mark_constant
 
 __all__ = ["Tap", "is_traced", "tapped"]
 
@@ -69,13 +68,9 @@ def is_traced() -> bool:
         torch.compiler.is_compiling()  # first, and true while Dynamo reads this
         # torch.jit has no annotations.
         or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        or _symbolic_trace._is_fx_tracing_flag
-        or get_proxy_mode() is not None
-        or _get_dispatch_mode(_FUNCTIONAL) is not None
+        or is_traced_by_fx()
     )
 
-
-_FUNCTIONAL = _TorchDispatchModeKey.FUNCTIONAL  # how AOTAutograd looks for writes in place
 
 # By id of the class or module that has the method, which the site keeps alive, and its name.
 _SITES: dict[tuple[int, str], _Site] = {}
@@ -198,9 +193,7 @@ def _export_of(site: _Site) -> Callable[[torch.nn.Module], None]:
     def export(module: torch.nn.Module) -> None:
         site.export(module)
 
-    # What torch.compiler.assume_constant_result sets, which would import the whole compiler: where
-    # the tracer is Dynamo (strict export), it runs the function instead of tracing it.
-    vars(export)["_dynamo_marked_constant"] = True
+    mark_constant(export)  # strict export runs it
     return export
 
 

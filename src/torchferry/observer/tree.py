@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from torchferry.errors import UsageError
+from torchferry.seams.pytorch import pytree
 from torchferry.values.flatten import Path, register_pytrees
 
 __all__ = [

@@ -27,12 +27,12 @@ def fuse(model: ir.Model) -> int:
     Returns:
         How many fusions were made.
     """
-    from onnxscript.rewriter.ort_fusions import optimize_for_ort
+    from torchferry.seams.fusions import fuse_for_onnxruntime
 
     if _unfit(model):
         return 0
     with _quiet():
-        _, counts = optimize_for_ort(model)
+        counts = fuse_for_onnxruntime(model)
     for node in all_nodes(model):
         _describe(node)
     return sum(counts.values())

@@ -112,7 +112,7 @@ class Feeder:
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
         """Every leaf, None too, as `torchferry.observer.tree.leaves_of` finds them."""
-        from torch.utils import _pytree as pytree
+        from torchferry.seams.pytorch import pytree
 
         leaves, structure = pytree.tree_flatten((args, kwargs))
         paths = self._paths.get(structure)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import onnx_ir as ir
 import onnxruntime
 
+from torchferry.seams.ort import ort_errors
+
 __all__ = ["nodes_without_kernel"]
 
 _Key = tuple[str, str, int, tuple[ir.DataType | None, ...], tuple[ir.DataType | None, ...]]
@@ -67,14 +69,12 @@ def _lacks_kernel(node: ir.Node, model: ir.Model) -> bool:
     options.log_severity_level = 4
     # Otherwise onnxruntime may replace the node before it looks for its kernel.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    state = onnxruntime.capi.onnxruntime_pybind11_state
     try:
         onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except state.NotImplemented:
-        return True
-    except (state.Fail, state.InvalidArgument, state.InvalidGraph, RuntimeError) as error:
+    except ort_errors() as error:
         # Any other reason is one that the whole model will tell better.
-        return "Type Error: Type 'tensor(" in str(error)
+        unknown = type(error).__name__ == "NotImplemented"
+        return unknown or "Type Error: Type 'tensor(" in str(error)
     return False
 
 

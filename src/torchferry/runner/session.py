@@ -14,6 +14,7 @@ import onnxruntime
 
 from torchferry.errors import RunError, UsageError
 from torchferry.runner.feeds import Feeder, InputInfo
+from torchferry.seams.ort import c_value, ort_errors
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Session:
         options.intra_op_num_threads = self._threads
         try:
             return onnxruntime.InferenceSession(str(self.path), options, providers=self._providers)
-        except _ort_errors() as error:
+        except ort_errors() as error:
             raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
 
     def unload(self) -> None:
@@ -164,7 +165,7 @@ class Session:
         }
         try:
             results = self.session.run_with_ort_values(self._outputs, ort_feeds)
-        except _ort_errors() as error:
+        except ort_errors() as error:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
             raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
         return {name: _to_torch(r) for name, r in zip(self._outputs, results, strict=True)}
@@ -195,14 +196,7 @@ def _to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
     import torch.utils.dlpack
 
     # The public numpy() knows no bfloat16; without the clone the memory is the session's.
-    return torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack()).clone()
-
-
-def _ort_errors() -> tuple[type[Exception], ...]:
-    state = onnxruntime.capi.onnxruntime_pybind11_state
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException",
-             "InvalidProtobuf", "NoSuchFile", "EPFail", "EngineError", "ModelLoaded")  # fmt: skip
-    return (RuntimeError, *(getattr(state, name) for name in names if hasattr(state, name)))
+    return torch.utils.dlpack.from_dlpack(c_value(value).to_dlpack()).clone()
 
 
 def _run_error(what: str, error: Exception, given: str = "") -> RunError:

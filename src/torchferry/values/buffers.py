@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch.nn.parameter import is_lazy
 
+from torchferry.seams.pytorch import buffers_of, set_buffer
+
 __all__ = ["buffers_kept"]
 
 
@@ -27,7 +29,7 @@ def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     state = [
         (owner, name, buffer, buffer.clone())
         for owner in module.modules()
-        for name, buffer in owner._buffers.items()
+        for name, buffer in buffers_of(owner).items()
         if buffer is not None and not is_lazy(buffer)
     ]
     try:
@@ -35,5 +37,5 @@ def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     finally:
         with torch.no_grad():
             for owner, name, buffer, value in state:
-                owner._buffers[name] = buffer  # the forward may have put another in its place
+                set_buffer(owner, name, buffer)  # the forward may have put another in its place
                 buffer.copy_(value)

@@ -22,9 +22,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchferry.errors import UsageError
+from torchferry.seams.huggingface import set_window
+from torchferry.seams.pytorch import without_modes
 from torchferry.values.kinds import Parts, class_name, register
 
 __all__ = ["fill_layer", "split_attributes", "thaw"]
@@ -145,10 +146,11 @@ def fill_layer(layer: Any) -> None:
         layer.k_head_dim = layer.head_dim = layer.keys.shape[-1]
         layer.v_head_dim = layer.values.shape[-1]
     elif "sliding_window" in data and "max_cache_len" not in data:
-        with _disable_current_modes():  # or it would become a constant of the traced graph
-            layer._sliding_window_tensor = torch.tensor(
+        with without_modes():  # or it would become a constant of the traced graph
+            window = torch.tensor(
                 layer.sliding_window, dtype=torch.long, device=_get(layer, "device")
             )
+        set_window(layer, window)
     if data.get("cumulative_length") in (_KEPT, _UNKNOWN):
         layer.cumulative_length = _derive_count(layer, layer.cumulative_length)
 
@@ -164,9 +166,9 @@ def _surely(condition: Any) -> bool:
     """Whether a condition on sizes holds for certain; a symbolic one is not guarded on."""
     if isinstance(condition, bool | torch.Tensor):  # a tensor within torch.jit.trace
         return bool(condition)
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
+    from torchferry.seams.symbols import is_known_true
 
-    return statically_known_true(condition)
+    return is_known_true(condition)
 
 
 def _flatten_cache(cache: Any) -> Parts:

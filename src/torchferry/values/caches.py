@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchferry.errors import UsageError
+from torchferry.seams.huggingface import set_cache_dtype
 from torchferry.values.cache_layout import fill_layer
 from torchferry.values.state_layout import STATES, states_of
 
@@ -216,7 +217,8 @@ def make_mamba_cache(states: Sequence[Pair]) -> Any:
     if checked:
         conv, recurrent = checked[0]
         cache.max_batch_size, cache.intermediate_size, cache.conv_kernel_size = conv.shape
-        cache.ssm_state_size, cache._dtype = recurrent.shape[-1], conv.dtype
+        cache.ssm_state_size = recurrent.shape[-1]
+        set_cache_dtype(cache, conv.dtype)
     return cache
 
 

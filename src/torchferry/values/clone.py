@@ -16,6 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchferry.errors import UsageError
+from torchferry.seams.pytorch import is_inside_functorch, make_subclass, storage_number
 from torchferry.values.kinds import MAPPING, Kind, attempt, attributes_of, find_kind
 from torchferry.values.layout import why_not_plain
 
@@ -123,7 +124,7 @@ class _Copier:
             for child in parts[0].values() if parts else ():
                 self.count(child)
         elif _has_storage(value):
-            place = value.untyped_storage()._cdata
+            place = storage_number(value.untyped_storage())
             self.places[id(value)] = place
             self.users[place] += 1
 
@@ -212,10 +213,10 @@ class _Copier:
             return earlier
         result = self.view(value) if shared else value.detach().clone()
         if torch.nn.Parameter in cls.__mro__:
-            result = torch.Tensor._make_subclass(cls, result, value.requires_grad)
+            result = make_subclass(cls, result, value.requires_grad)
         elif isinstance(value, torch.nn.Parameter):  # of a class that is no subclass of it
             result = torch.nn.Parameter(result, value.requires_grad)
-        elif value.requires_grad and torch._C._functorch.peek_interpreter_stack() is None:
+        elif value.requires_grad and not is_inside_functorch():
             result.requires_grad_()  # torch.func allows it to nobody but itself
         for name, item in vars(value).items():
             if name not in vars(result):
@@ -226,11 +227,11 @@ class _Copier:
 
     def view(self, value: torch.Tensor) -> torch.Tensor:
         original = value.untyped_storage()
-        storage = self.storages.get(original._cdata)
+        storage = self.storages.get(storage_number(original))
         if storage is None:
             # PyTorch has no annotations for storages.
             storage = original.clone()  # type: ignore[no-untyped-call]
-            self.storages[original._cdata] = storage
+            self.storages[storage_number(original)] = storage
         result = torch.empty(0, dtype=value.dtype, device=value.device)
         return result.set_(storage, value.storage_offset(), value.size(), value.stride())
 

@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torchferry.errors import UsageError
+from torchferry.seams.pytorch import pytree
 from torchferry.values.kinds import (
     Kind,
     attempt,

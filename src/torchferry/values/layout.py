@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from torchferry.seams.pytorch import is_functorch_tensor
+
 __all__ = ["why_not_plain", "why_not_shaped"]
 
 
@@ -16,8 +18,7 @@ def why_not_shaped(tensor: torch.Tensor) -> str | None:
     >>> why_not_shaped(torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged))
     'nested; give its parts, as unbind() has them'
     """
-    # PyTorch has no public name for this. It also holds in jvp, where a tensor has memory.
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if is_functorch_tensor(tensor):
         return "one that torch.func (vmap, grad, jvp ...) works on, without memory of its own"
     if type(tensor) is not torch.Tensor and torch.nn.parameter.is_lazy(tensor):
         return "without a shape yet"

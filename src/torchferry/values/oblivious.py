@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from torch.fx.experimental import _config
+from torchferry.seams.pytorch import size_oblivious
 
 __all__ = ["sizes_oblivious"]
 
@@ -23,8 +23,4 @@ def sizes_oblivious(on: bool = True) -> AbstractContextManager[None]:
     >>> [type(size).__name__ for size in next(iter(program.graph.nodes)).meta["val"].shape]
     ['SymInt', 'int']
     """
-    # torch adds the method at run time.
-    patched: AbstractContextManager[None] = _config.patch(  # type: ignore[attr-defined]
-        backed_size_oblivious=on
-    )
-    return patched
+    return size_oblivious(on)

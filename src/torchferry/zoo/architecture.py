@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.seams.huggingface import classes_of
 from torchferry.zoo.family import SIZES, Family, Plain
 from torchferry.zoo.library import import_transformers
 from torchferry.zoo.states import TASKS
@@ -63,8 +64,8 @@ def model_class(family: Family, task: str, config: Any) -> type[nn.Module]:
     transformers = import_transformers(f"zoo:{family.name}/{task}")
     for auto in TASKS[task].autos:
         known = getattr(transformers, auto, None)
-        if known is not None and type(config) in known._model_mapping:
-            found = known._model_mapping[type(config)]
+        if known is not None and type(config) in classes_of(known):
+            found = classes_of(known)[type(config)]
             cls: type[nn.Module] = found[0] if isinstance(found, tuple) else found
             return cls
     raise UsageError(

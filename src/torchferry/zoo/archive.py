@@ -21,12 +21,10 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from torch._weights_only_unpickler import (  # type: ignore[attr-defined]  # not in its __all__
-    UnpicklingError,
-)
 from torch.export.pt2_archive import PT2ArchiveReader
 from torch.export.pt2_archive import constants as layout
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
+
+from torchferry.errors import UsageError
+from torchferry.seams.pytorch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
 )
-
-from torchferry.errors import UsageError
 from torchferry.values.flatten import map_leaves
 from torchferry.zoo.inputs.text import Inputs
 from torchferry.zoo.tasks import input_sets

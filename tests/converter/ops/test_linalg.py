@@ -86,7 +86,9 @@ SOLVED = [
 CHOLESKY = [
     (aten.linalg_cholesky.default, linalg.cholesky, DEFINITE),
     (aten.linalg_cholesky.default, lambda x: linalg.cholesky(x, upper=True), DEFINITE),
-    (aten.cholesky.default, torch.cholesky, DEFINITE),
+    *(  # up to 2.13
+        [(aten.cholesky.default, torch.cholesky, DEFINITE)] if hasattr(aten, "cholesky") else []
+    ),
     (aten.linalg_cholesky_ex.default, linalg.cholesky_ex, DEFINITE),
     (aten.linalg_cholesky_ex.default, lambda x: linalg.cholesky_ex(x)[1], SINGULAR),
     (aten.cholesky_inverse.default, torch.cholesky_inverse, SQUARES),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.modules import transformer
 
 from torchferry.capturer.patch import Patch
+from torchferry.seams.pytorch import DataDependentOutputException, FakeTensorMode, causal_mask_test
 
 __all__ = ["PATCHES"]
 
@@ -64,11 +64,9 @@ def _unasked(_original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reads_the_mask() -> bool:
     """Whether layers look for zeros and minus infinities in their mask."""
-    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-
     with FakeTensorMode():
         try:
-            transformer._detect_is_causal_mask(torch.zeros(2, 2), None, 2)
+            causal_mask_test()(torch.zeros(2, 2), None, 2)
         except DataDependentOutputException:
             return True
     return False

@@ -8,7 +8,6 @@ holds for the program, the scale of a whole tensor too.
 from __future__ import annotations
 
 import gc
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchferry.capturer.patch import Attribute, Patch, Place
+from torchferry.seams.pytorch import quantized_operators
 
 __all__ = ["PATCHES"]
 
@@ -63,7 +63,7 @@ def _decided(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _there_and_back(x: Tensor, scale: float, zero_point: int, low: int, high: int) -> Tensor:
     """``fake_quantize_per_tensor_affine``, which has no fake results, in two operators."""
-    importlib.import_module("torch.ao.quantization.fx._decomposed")  # it registers them
+    quantized_operators()
     dtype = torch.uint8 if low >= 0 else torch.int8
     if low < torch.iinfo(dtype).min or high > torch.iinfo(dtype).max:
         dtype = torch.int32

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer.patch import Attribute, Patch, Place
+from torchferry.seams.pytorch import buffers_of, set_buffer
 
 __all__ = ["PATCHES"]
 
@@ -68,13 +69,13 @@ def _stateless(original: Callable[..., Any]) -> Callable[..., Any]:
             self.config, x.device, seq_len=position_ids.max() + 1, **layer
         )
         name = "inv_freq" if layer_type is None else f"{layer_type}_inv_freq"
-        kept = self._buffers[name]
+        kept = buffers_of(self)[name]
         # Not by assignment: torch.export would make the buffer an output of the graph.
-        self._buffers[name] = frequencies
+        set_buffer(self, name, frequencies)
         try:
             return inspect.unwrap(original)(self, x, position_ids, **layer)
         finally:
-            self._buffers[name] = kept
+            set_buffer(self, name, kept)
 
     return forward
 

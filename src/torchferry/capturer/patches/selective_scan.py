@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchferry.capturer.patch import Patch
+from torchferry.seams.pytorch import scan_operator
 
 __all__ = ["PATCHES", "selective_scan"]
 
@@ -79,9 +80,8 @@ def _recur(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tens
         state = decay * state + added
         return state, torch.matmul(state.to(x.dtype), readout[..., None])[..., 0]
 
-    from torch._higher_order_ops.scan import scan
-
-    last, outputs = scan(step, torch.zeros_like(added[0]), (decay, added, c.permute(2, 0, 1)))
+    walked = (decay, added, c.permute(2, 0, 1))
+    last, outputs = scan_operator()(step, torch.zeros_like(added[0]), walked)
     return outputs.permute(1, 2, 0), last
 
 

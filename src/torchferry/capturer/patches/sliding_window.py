@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torchferry.capturer.patch import Patch
+from torchferry.seams.symbols import is_known_true
 
 __all__ = ["PATCHES", "count_by_mask", "sliding_layers", "window_length"]
 
@@ -85,7 +85,7 @@ def _kept(layer: Any) -> Any:
 
 def _counts_otherwise(self: Any, *_: Any, **__: Any) -> bool:
     """Whether the count is more than what is kept, as far as a trace knows."""
-    return not statically_known_true(self.cumulative_length == _kept(self))
+    return not is_known_true(self.cumulative_length == _kept(self))
 
 
 def _branchless(_: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ _ROWS = 300  # tensors told one by one, so that a page stays small; the JSON for
 _PICTURES = 30
 _DUMP = "torchferry.dump"  # the property of a model that is a dump; the room of dumps loads torch
 
-_WORDS = ("ops", "patches", "zoo")
+_WORDS = ("environment", "ops", "patches", "zoo")
 
 Row = tuple[Cell | str | int | float, ...]
 
@@ -34,7 +34,8 @@ def inspect(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A dump (file or folder), a .onnx, a .safetensors; or ops, patches, zoo.",
+            help="A dump (file or folder), a .onnx, a .safetensors; or environment, ops, patches, "
+            "zoo.",
         ),
     ],
     svg: Annotated[
@@ -48,7 +49,8 @@ def inspect(
     tensor. Of another ONNX model: inputs, outputs and operators, and a picture of the graph
     (--svg). Of another .safetensors file: its tensors. Nothing in FILE is run.
     The words ops, patches and zoo show what torchferry itself has: operators it converts, patches
-    of torch and transformers, models to try.
+    of torch and transformers, models to try. The word environment shows what it runs with, for a
+    bug report: versions, what they lack, providers, compiler, threads, and what is wrong.
     """
     if str(file) in _WORDS and not file.exists():
         from torchferry.exporter.inventory import INVENTORIES

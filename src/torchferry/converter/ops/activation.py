@@ -12,10 +12,10 @@ from torchferry.converter.kernel import is_floating, widened
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.special import erf
 from torchferry.converter.ops.unary import expm1, log1p
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 DOUBLE = ir.DataType.DOUBLE
 _SELU = 1.6732632423543772, 1.0507009873554805  # torch/csrc/api/include/torch/nn/functional
 

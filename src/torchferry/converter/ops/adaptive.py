@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.windows import arange, batched, lowest, unbatched
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Size = int | ir.Value
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16}

@@ -11,10 +11,10 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating, is_integer, single, widened
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__ = ["floor_quotient", "hypot", "remainder", "truncated"]
 
-aten = torch.ops.aten
 Lowered = Callable[..., ir.Value]
 _UNSIGNED = {ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64}
 _WIDE = {ir.DataType.INT32, ir.DataType.INT64}  # narrower ones are divided as C's int

@@ -17,10 +17,9 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 _ATTENTION = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _LARGEST = 4096  # elements of a causal mask that is stored as a constant

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
@@ -16,10 +15,10 @@ from torchferry.converter.ops.normalization import (
     scaled_and_shifted,
     standardized,
 )
+from torchferry.seams.operators import aten
 
 __all__ = ["evaluated"]
 
-aten = torch.ops.aten
 Tensor = ir.Value | None
 
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}

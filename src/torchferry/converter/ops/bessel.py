@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.special import double, polynomial
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Lowered = Callable[[Block, ir.Value], ir.Value]
 _INFINITY, _PI = float("inf"), 3.141592653589793
 # Polynomials in t from -1 to 1 that interpolate at the Chebyshev points, to 1e-10 or better.

@@ -11,10 +11,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import expanded, sizes_of
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 # Integers of one size, whose bits are the same when one is cast to the other.
 _SAME_BITS = [
     {ir.DataType.INT8, ir.DataType.UINT8}, {ir.DataType.INT16, ir.DataType.UINT16},

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import widened
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__ = ["chosen"]
 
-aten = torch.ops.aten
 BOOL = ir.DataType.BOOL
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.loss import reduced
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Size = int | ir.Value
 
 _NONE, _MEAN, _SUM = range(3)

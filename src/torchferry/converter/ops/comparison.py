@@ -11,10 +11,10 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating, widened
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__ = ["signbit"]
 
-aten = torch.ops.aten
 BOOL = ir.DataType.BOOL
 _INFINITY = float("inf")
 _COMPARED = {"eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less",

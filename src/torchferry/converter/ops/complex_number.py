@@ -6,16 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.arithmetic import hypot
 from torchferry.converter.ops.unary import atan2, cosh, log1p, sinh
+from torchferry.seams.operators import aten
 
 __all__ = ["is_complex", "joined", "pair", "pair_product", "parts", "times"]
 
-aten = torch.ops.aten
 DOUBLE = ir.DataType.DOUBLE
 _PI = 3.141592653589793
 Lowered = Callable[..., ir.Value]

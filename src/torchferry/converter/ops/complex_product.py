@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import kept_complex
 from torchferry.converter.ops.complex_number import conj, div, pair, pair_product, times
 from torchferry.converter.ops.matrix import complex_matmul
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 
 @lowers(aten.outer.default, aten.ger.default, promote="default", complex=True)

@@ -14,10 +14,10 @@ from torchferry.converter.ops.axes import axis_of, rank
 from torchferry.converter.ops.complex_number import joined, pair, parts
 from torchferry.converter.ops.reduction import size_of, total
 from torchferry.converter.ops.unary import atan2
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Dims = Sequence[int] | int | None
 Dtype = torch.dtype | None
 

@@ -14,10 +14,10 @@ from torchferry.converter.ops.axes import Size, expanded, sizes_of
 from torchferry.converter.ops.complex_number import is_complex, pair, parts
 from torchferry.converter.ops.creation import filled
 from torchferry.converter.promote import torch_dtype
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 BOOL = ir.DataType.BOOL
 
 

@@ -8,17 +8,15 @@ from string import ascii_letters
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import is_complex, moves, rank
 from torchferry.converter.ops.complex_number import joined, parts
 from torchferry.converter.ops.matrix import product
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 _COMPLEX = 3  # operands; each doubles the number of nodes
 _NARROW = {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16}

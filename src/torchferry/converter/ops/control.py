@@ -17,10 +17,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.control_flow import branch, inlined, loop, scan
 from torchferry.converter.lowering import lowers
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.operators import higher_order as hop
 
 __all__: list[str] = []
 
-hop = torch.ops.higher_order
 Body = Any  # torchferry.converter.driver.Body: the driver imports what imports this
 Values = Sequence[Any]
 

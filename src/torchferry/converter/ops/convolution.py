@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.matrix import product
 from torchferry.converter.ops.windows import batched, per_axis, unbatched, windows
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Sizes = Sequence[int]
 
 # onnxruntime's kernels; others are composed of windows and matrix products, which is exact.

@@ -12,10 +12,10 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.operators import aten
 
 __all__ = ["filled", "indices"]
 
-aten = torch.ops.aten
 Size = int | ir.Value
 DType = torch.dtype | None
 INT64, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE
@@ -181,6 +181,10 @@ def indices(b: Block, count: Size) -> ir.Value:
     return made
 
 
+# Up to 2.13 torch makes the bounds of int64 whole before it counts.
+_WHOLE_BOUNDS = len(torch.arange(0.5, dtype=torch.int64)) == 0
+
+
 @lowers(aten.arange.default)
 def arange(b: Block, end: Any, dtype: DType = None, *_layout: Any) -> ir.Value:
     return arange_step(b, 0, end, 1, dtype)
@@ -195,9 +199,13 @@ def arange_start(b: Block, start: Any, end: Any, dtype: DType = None, *_layout: 
 def arange_step(
     b: Block, start: Any, end: Any, step: Any = 1, dtype: DType = None, *_layout: Any
 ) -> ir.Value:
-    """Counted in whole numbers or in float64, as PyTorch does it."""
+    """Counted in whole numbers or in float64, as PyTorch does it.
+
+    Of integers the count is that of the bounds as they are, and each number has a whole start and
+    a whole step.
+    """
     bounds: tuple[Any, ...] = (start, end, step)
-    if dtype is torch.int64:
+    if dtype is torch.int64 and _WHOLE_BOUNDS:
         bounds = tuple(b.cast(v, INT64) if isinstance(v, ir.Value) else int(v) for v in bounds)
     if not any(isinstance(v, ir.Value) for v in bounds):
         values = torch.arange(*bounds, dtype=dtype)
@@ -208,6 +216,8 @@ def arange_step(
     start, end, step = (b.cast(v, DOUBLE) for v in bounds)
     count = b.cast(b.Ceil(b.Div(b.Sub(end, start), step)), INT64)
     places = b.cast(b.Range(b.constant(0), b.Max(count, 0), b.constant(1)), DOUBLE)
+    if dtype is not None and not dtype.is_floating_point:
+        start, step = (b.cast(b.cast(v, INT64), DOUBLE) for v in (start, step))
     return _cast(b, b.Add(b.Mul(places, step), start), dtype)
 
 

@@ -11,10 +11,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.control_flow import loop
 from torchferry.converter.kernel import is_floating, single
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__ = ["LOWEST", "multiply", "nothing", "running"]
 
-aten = torch.ops.aten
 Dtype = torch.dtype | None
 Values = Sequence[ir.Value]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import single
@@ -25,10 +24,10 @@ from torchferry.converter.ops.choice import chosen
 from torchferry.converter.ops.join import padded
 from torchferry.converter.ops.permute import last_axes, permuted
 from torchferry.converter.ops.view import flat, reshaped
+from torchferry.seams.operators import aten
 
 __all__ = ["on_diagonal"]
 
-aten = torch.ops.aten
 # onnxruntime's Trilu has no kernel; each is held exactly by the other
 _TRIANGLES = {
     ir.DataType.INT8: ir.DataType.INT32, ir.DataType.UINT8: ir.DataType.INT32,

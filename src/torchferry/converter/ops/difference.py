@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import axis_of
 from torchferry.converter.ops.join import joined
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 
 @lowers(aten.diff.default)

@@ -6,16 +6,14 @@ from math import inf
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.windows import arange
+from torchferry.seams.operators import aten
 
 __all__ = ["vector_norm"]
-
-aten = torch.ops.aten
 
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 

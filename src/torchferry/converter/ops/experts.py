@@ -8,10 +8,9 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.repetition import name_inside
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 
 @lowers(aten._grouped_mm.default)

@@ -11,10 +11,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating, widened
 from torchferry.converter.lowering import lowers
 from torchferry.converter.promote import torch_dtype
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 _LOGICAL = {"Max": "Or", "Min": "And"}
 
 

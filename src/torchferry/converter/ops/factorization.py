@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.control_flow import loop
@@ -22,13 +21,12 @@ from torchferry.converter.ops.elimination import (
     triangle,
 )
 from torchferry.converter.ops.linalg import aligned
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Pair = tuple[ir.Value, ir.Value]
 Triple = tuple[ir.Value, ir.Value, ir.Value]
-
 
 # LU ----------------------------------------------------------------------------------------------
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.complex_number import is_complex
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Size = int | ir.Value
 DOUBLE = ir.DataType.DOUBLE
 _NONE, _BY_ROOT, _BY_N = 0, 1, 2  # aten/src/ATen/native/SpectralOpsUtils.h, fft_norm_mode

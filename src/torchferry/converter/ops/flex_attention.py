@@ -22,11 +22,12 @@ from torchferry.converter.kernel import single
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.attention import scaled_dot_product_attention
 from torchferry.converter.promote import torch_dtype
+from torchferry.seams.operators import aten
+from torchferry.seams.operators import higher_order as hop
+from torchferry.seams.pytorch import FakeTensor, FakeTensorMode
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
-hop = torch.ops.higher_order
 Values = Sequence[ir.Value]
 Body = Any  # torchferry.converter.driver.Body: the driver imports what imports this
 
@@ -112,7 +113,7 @@ def _sizes(query: ir.Value, key: ir.Value) -> list[Any]:
 
 def _is_always(mask_mod: Body) -> bool:
     """Whether a mask lets everything through, as the one that stands for none does."""
-    returned = mask_mod._module.graph.output_node().args[0]
+    returned = mask_mod.module.graph.output_node().args[0]
     made = returned[0] if isinstance(returned, (list, tuple)) else returned
     return isinstance(made, fx.Node) and made.target is aten.new_ones.default
 
@@ -140,8 +141,8 @@ def _everywhere(
         _example(value, node)
         for value, node in zip(buffers, nodes[len(nodes) - len(buffers) :], strict=True)
     ]
-    traced = _traced(body._module, sizes, bool(first), examples)
-    (made,) = inlined(b, type(body)(traced, body._sizes), [*first, *buffers])
+    traced = _traced(body.module, sizes, bool(first), examples)
+    (made,) = inlined(b, type(body)(traced, body.sizes), [*first, *buffers])
     result: ir.Value = made
     return result
 
@@ -159,10 +160,7 @@ def _traced(
     function: Callable[..., Any], sizes: Sequence[Any], scored: bool, examples: Sequence[Any]
 ) -> fx.GraphModule:
     """The graph of a function of one place under vmap over all of them."""
-    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torchferry.seams.symbols import new_shape_env, trace_fake, vmap_indexing
 
     env = next((s.node.shape_env for s in sizes if isinstance(s, torch.SymInt)), None)
     mode = next((e.fake_mode for e in examples if isinstance(e, FakeTensor)), None)
@@ -173,10 +171,10 @@ def _traced(
 
     def everywhere(*given: torch.Tensor) -> Any:
         grid = [torch.arange(size) for size in sizes]
-        with TransformGetItemToIndex():
+        with vmap_indexing():
             return over(*given[:scored], *grid, *given[scored:])
 
-    with mode or FakeTensorMode(shape_env=env or ShapeEnv()):
+    with mode or FakeTensorMode(shape_env=env or new_shape_env()):
         given = [torch.empty(tuple(sizes))] * scored
         given += [torch.empty(e[0], dtype=e[1]) if isinstance(e, tuple) else e for e in examples]
-        return make_fx(everywhere, tracing_mode="symbolic")(*given)
+        return trace_fake(everywhere, tracing_mode="symbolic")(*given)

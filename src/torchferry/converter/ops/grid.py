@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 _MODES = ("linear", "nearest", "cubic")
 _OLD_MODES = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}  # before opset 20

@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.repetition import repeated
 from torchferry.converter.ops.special import lgamma
+from torchferry.seams.operators import aten, prims
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
-prims = torch.ops.prims
 
 _DOUBLE = ir.DataType.DOUBLE
 _INFINITY = float("inf")

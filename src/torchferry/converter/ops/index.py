@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.ops.axes import (
@@ -24,10 +23,10 @@ from torchferry.converter.ops.axes import (
 )  # fmt: skip
 from torchferry.converter.ops.permute import permuted
 from torchferry.converter.ops.view import flat, reshaped
+from torchferry.seams.operators import aten
 
 __all__ = ["Places", "is_mask", "paired", "places_of", "restored", "true_places", "vector"]
 
-aten = torch.ops.aten
 BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
@@ -28,10 +27,10 @@ from torchferry.converter.ops.index import is_mask, places_of, restored, true_pl
 from torchferry.converter.ops.permute import permuted
 from torchferry.converter.ops.scatter import reduced, scatter_reduce, scattered
 from torchferry.converter.ops.view import flat, reshaped
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 BOOL = ir.DataType.BOOL
 
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import widened
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.repetition import repeated
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 UNSIGNED: dict[Any, ir.DataType] = {
     ir.DataType.INT8: ir.DataType.UINT8, ir.DataType.INT16: ir.DataType.UINT16,
     ir.DataType.INT32: ir.DataType.UINT32, ir.DataType.INT64: ir.DataType.UINT64,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import widened
@@ -23,10 +22,10 @@ from torchferry.converter.ops.axes import (
 from torchferry.converter.ops.complex_number import pair
 from torchferry.converter.ops.view import at_least, reshaped
 from torchferry.converter.promote import promoted_dtype
+from torchferry.seams.operators import aten
 
 __all__ = ["joined", "padded"]
 
-aten = torch.ops.aten
 _PADS = {ir.DataType.INT16, ir.DataType.UINT16}  # onnxruntime has no kernel
 
 

@@ -13,7 +13,6 @@ from math import factorial, log
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.control_flow import loop
@@ -31,10 +30,10 @@ from torchferry.converter.ops.elimination import (
 )
 from torchferry.converter.ops.matrix import product
 from torchferry.converter.ops.reduction import total
+from torchferry.seams.operators import aten
 
 __all__ = ["aligned", "inverted"]
 
-aten = torch.ops.aten
 Pair = tuple[ir.Value, ir.Value]
 _DOUBLE = ir.DataType.DOUBLE
 

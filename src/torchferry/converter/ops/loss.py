@@ -6,16 +6,14 @@ from math import inf
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.distance import pairwise_distance
+from torchferry.seams.operators import aten
 
 __all__ = ["reduced"]
-
-aten = torch.ops.aten
 
 _NONE, _MEAN, _SUM = range(3)
 

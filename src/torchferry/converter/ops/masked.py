@@ -10,10 +10,10 @@ from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import Size, common_sizes, expanded, rank
 from torchferry.converter.ops.index import vector
 from torchferry.converter.ops.view import flat
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 # onnxruntime's NonZero has kernels for these; the others become bool, which NaN is true in
 _COUNTED = {
     ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT8

@@ -14,10 +14,10 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__ = ["product"]
 
-aten = torch.ops.aten
 Number = int | float | ir.Value
 
 _NARROW = {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16}

@@ -11,10 +11,10 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.promote import torch_dtype
+from torchferry.seams.operators import aten
 
 __all__ = ["channels", "filled", "scaled_and_shifted", "standardized"]
 
-aten = torch.ops.aten
 Size = int | ir.Value
 
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.repetition import repeated
+from torchferry.seams.operators import Absent, aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 DOUBLE, INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
 
 
@@ -93,8 +92,8 @@ def _following(
 
 for _name, _family in _FAMILIES.items():
     for _prefix in ("special_", "special_shifted_"):
-        _packet = getattr(aten, _prefix + _name, None)
-        if _packet is not None:
+        _packet = getattr(aten, _prefix + _name)
+        if not isinstance(_packet, Absent):  # PyTorch has no shifted form of some
             lowers(_packet.default, _packet.x_scalar, _packet.n_scalar)(
                 _written(_family, shifted=_prefix == "special_shifted_")
             )

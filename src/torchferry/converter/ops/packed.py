@@ -20,10 +20,10 @@ import torch
 from torchferry.converter.block import MICROSOFT, Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.weight import Weight
+from torchferry.seams.operators import aten
 
 __all__ = ["product", "stored", "unpacked"]
 
-aten = torch.ops.aten
 _FLOAT = ir.DataType.FLOAT
 _ROWS = 64  # that torch packs together, or a divisor of it
 _LEAST_BLOCK, _MOST_BLOCK = 16, 256  # of MatMulNBits, which wants a power of two

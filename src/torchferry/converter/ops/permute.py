@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import axis_of, is_complex, kept_complex, moves, rank
 from torchferry.converter.weight import Weight
+from torchferry.seams.operators import aten
 
 __all__ = ["last_axes", "permuted", "swapped"]
-
-aten = torch.ops.aten
 
 
 def permuted(b: Block, x: ir.Value, order: Sequence[int]) -> ir.Value:

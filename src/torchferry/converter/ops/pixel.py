@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import Size, plus, rank, sizes_of, steps, times
 from torchferry.converter.ops.permute import permuted
 from torchferry.converter.ops.view import reshaped
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 
 def _over(b: Block, size: Size, divisor: int) -> Size:

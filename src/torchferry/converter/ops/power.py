@@ -6,15 +6,14 @@ from functools import reduce
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating, widened
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 DOUBLE = ir.DataType.DOUBLE
 _PRODUCTS = 4  # the greatest power that is written as products
 

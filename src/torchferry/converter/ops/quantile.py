@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 _INT64 = ir.DataType.INT64
 _ROUNDED = {"lower": "Floor", "higher": "Ceil", "nearest": "Round"}
 

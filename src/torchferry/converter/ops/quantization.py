@@ -11,22 +11,24 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.reduction import extreme
 from torchferry.converter.promote import onnx_dtype
+from torchferry.seams.operators import aten
+from torchferry.seams.operators import quantized_decomposed as decomposed
+from torchferry.seams.pytorch import quantized_operators
 
 __all__ = ["dequantized", "quantized"]
 
-aten = torch.ops.aten
-decomposed = torch.ops.quantized_decomposed
 Number = int | float | ir.Value
 Dtype = torch.dtype | None
 Pair = tuple[ir.Value, ir.Value]
 
 _FLOAT, _DOUBLE, _INT64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
+quantized_operators()
+
 # What QuantizeLinear saturates to; onnxruntime has kernels for these.
 _BYTES = {ir.DataType.INT8: (-128, 127), ir.DataType.UINT8: (0, 255)}
 

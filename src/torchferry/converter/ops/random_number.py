@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.creation import filled
+from torchferry.seams.operators import aten
 
 __all__ = ["uniform_like"]
 
-aten = torch.ops.aten
 Size = int | ir.Value
 FLOAT, DOUBLE, INT64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
 _WIDE = {FLOAT, DOUBLE}  # what the generator makes

@@ -12,15 +12,15 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.weight import Weight
+from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import FakeTensor
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Params = Sequence[ir.Value]
 
 

@@ -16,10 +16,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating, single
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.cumulative import LOWEST, multiply, nothing, running
+from torchferry.seams.operators import aten
 
 __all__ = ["all_axes", "any_true", "extreme", "size_of", "total"]
 
-aten = torch.ops.aten
 Dtype = torch.dtype | None
 Dims = Sequence[int] | int | None
 Pair = tuple[ir.Value, ir.Value]

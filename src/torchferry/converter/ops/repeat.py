@@ -24,10 +24,9 @@ from torchferry.converter.ops.axes import (
     times,
 )  # fmt: skip
 from torchferry.converter.ops.view import flat, reshaped
+from torchferry.seams.operators import aten
 
 __all__ = ["grid", "repeated_places"]
-
-aten = torch.ops.aten
 
 
 @moves(aten.expand.default, aten.expand_copy.default)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
@@ -26,10 +25,10 @@ from torchferry.converter.ops.axes import (
 from torchferry.converter.ops.complex_number import pair
 from torchferry.converter.ops.index import paired, vector
 from torchferry.converter.ops.view import reshaped
+from torchferry.seams.operators import aten
 
 __all__ = ["reduced", "scatter_reduce", "scattered"]
 
-aten = torch.ops.aten
 Write = Callable[[ir.Value, ir.Value, str | None], ir.Value]
 # PyTorch's names of reductions and ONNX's
 _REDUCTIONS = {

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
@@ -16,10 +15,10 @@ from torchferry.converter.ops.creation import linspace
 from torchferry.converter.ops.index import vector
 from torchferry.converter.ops.view import flat
 from torchferry.converter.promote import promoted_dtype, torch_dtype
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 INT64 = ir.DataType.INT64
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import axis_of, expanded, plus, rank, sizes_of, steps
 from torchferry.converter.ops.scatter import scatter_reduce
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 _INFINITY = float("inf")
 # The reduction, and what a stretch of nothing gives.

@@ -10,10 +10,11 @@ import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import schema_of
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 _WINDOWS = {
     aten.hann_window: ("default", "periodic"),
     aten.bartlett_window: ("default", "periodic"),
@@ -29,11 +30,11 @@ _WINDOWS = {
 
 def _evaluated(target: Any) -> Callable[..., ir.Value]:
     """Call the overload itself; torch.export knows the length."""
-    arguments = target._schema.arguments
-    count = sum(not argument.kwarg_only for argument in arguments)
-    place = [argument.name for argument in arguments].index("dtype")
 
     def write(b: Block, *given: Any) -> ir.Value:
+        arguments = schema_of(target).arguments
+        count = sum(not argument.kwarg_only for argument in arguments)
+        place = [argument.name for argument in arguments].index("dtype")
         if any(isinstance(item, ir.Value) for item in given):
             raise ValueError("the window's length depends on an input: make it constant")
         dtype = given[place] if place < len(given) else None

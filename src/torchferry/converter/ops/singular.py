@@ -20,10 +20,10 @@ from torchferry.converter.control_flow import loop
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.elimination import identity, swapped, triangle
 from torchferry.converter.promote import torch_dtype
+from torchferry.seams.operators import aten
 
 __all__ = ["singular_values"]
 
-aten = torch.ops.aten
 Size = int | ir.Value
 
 _DOUBLE, _INT64 = ir.DataType.DOUBLE, ir.DataType.INT64

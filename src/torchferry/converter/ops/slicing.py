@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.ops.axes import (
@@ -23,10 +22,10 @@ from torchferry.converter.ops.axes import (
 )  # fmt: skip
 from torchferry.converter.ops.permute import swapped
 from torchferry.converter.ops.view import flat, reshaped
+from torchferry.seams.operators import aten
 
 __all__ = ["part"]
 
-aten = torch.ops.aten
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
@@ -14,10 +13,10 @@ from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.axes import Size, axis_of, minus, rank
 from torchferry.converter.ops.index import vector
 from torchferry.converter.ops.view import flat
+from torchferry.seams.operators import aten
 
 __all__ = ["ordered"]
 
-aten = torch.ops.aten
 Pair = tuple[ir.Value, ir.Value]
 DOUBLE, INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
 # onnxruntime's TopK has no kernel; the wider dtype has the same order

@@ -10,14 +10,13 @@ from functools import reduce
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.seams.operators import aten
 
 __all__ = ["double", "erf", "erfc", "erfcx", "polynomial"]
 
-aten = torch.ops.aten
 DOUBLE = ir.DataType.DOUBLE
 _INFINITY, _NAN = float("inf"), float("nan")
 _ROOT_2, _PI = 1.4142135623730951, 3.141592653589793

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.ops.axes import (
@@ -18,10 +17,10 @@ from torchferry.converter.ops.axes import (
     rank,
     times,
 )  # fmt: skip
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 _DYNAMIC = (
     "how many parts there are depends on the size of axis {axis}, which is dynamic: make it "
     "static, or split it into parts of given sizes"

@@ -14,14 +14,13 @@ from torchferry.converter.kernel import single
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.reduction import Dims, all_axes, extreme, mean, size_of, total
 from torchferry.converter.ops.singular import singular_values
+from torchferry.seams.operators import aten
 
 __all__ = ["vector_norm"]
 
-aten = torch.ops.aten
 Dtype = torch.dtype | None
 Number = int | float | ir.Value | None
 Pair = tuple[ir.Value, ir.Value]
-
 
 # Variance ----------------------------------------------------------------------------------------
 

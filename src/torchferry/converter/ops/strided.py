@@ -12,10 +12,9 @@ from torchferry.converter.ops.axes import Size, moves, sizes_of, steps
 from torchferry.converter.ops.scatter import scattered
 from torchferry.converter.ops.view import flat, reshaped
 from torchferry.converter.weight import Weight
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
-
-aten = torch.ops.aten
 
 
 def _check_contiguous(x: ir.Value) -> None:

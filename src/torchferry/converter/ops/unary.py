@@ -11,10 +11,10 @@ from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.comparison import signbit
+from torchferry.seams.operators import aten
 
 __all__ = ["atan2", "cosh", "expm1", "log1p", "sinh"]
 
-aten = torch.ops.aten
 DOUBLE = ir.DataType.DOUBLE
 _PI = 3.141592653589793
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.kernel import is_floating
@@ -13,10 +12,10 @@ from torchferry.converter.ops.index import vector
 from torchferry.converter.ops.permute import swapped
 from torchferry.converter.ops.sort import ordered
 from torchferry.converter.ops.view import flat, reshaped
+from torchferry.seams.operators import aten
 
 __all__: list[str] = []
 
-aten = torch.ops.aten
 Triple = tuple[ir.Value | None, ir.Value | None, ir.Value | None]
 BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
 _KERNELS = (ir.DataType.INT64, ir.DataType.INT8)  # of Unique, for integers

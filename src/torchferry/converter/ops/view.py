@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 
 import onnx_ir as ir
-import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.ops.axes import (
@@ -20,10 +19,9 @@ from torchferry.converter.ops.axes import (
     sizes_of,
     times,
 )  # fmt: skip
+from torchferry.seams.operators import aten
 
 __all__ = ["at_least", "flat", "reshaped"]
-
-aten = torch.ops.aten
 
 
 def reshaped(b: Block, x: ir.Value, sizes: Sequence[Size]) -> ir.Value:
