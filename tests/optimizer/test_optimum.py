@@ -12,6 +12,7 @@ import pytest
 from optimum_feeds import feeds_of
 
 import torchferry as tf
+from torchferry.graph.runtime import HIDDEN_ROWS, has, installed
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.plan import plan_of, run_plan
 from torchferry.optimizer.tally import Tally
@@ -44,11 +45,13 @@ def test_everything_is_found_and_numbers_stay(name: str) -> None:
     path = FOLDER / f"{name}.onnx"
     model = tf.optimize(path)
     counts = Counter(node.op_type for node in all_nodes(model))
-    assert {op: counts[op] for op in FOUND[name]} == FOUND[name]
-    assert counts["Softmax"] == 0
+    hidden = name == "llama_sdpa" and not has(installed(), HIDDEN_ROWS)  # rows of NaN are cleared
+    found = FOUND[name] | ({"Attention": 0} if hidden else {})
+    assert {op: counts[op] for op in found} == found
+    assert counts["Softmax"] == int(hidden)
     known = {str(value.name) for value in model.graph.outputs if "present" in str(value.name)}
     cached = {str(v.name) for n in model.graph if n.op_type == "Concat" for v in n.outputs}
-    assert not known & cached  # a cache is made by the node that reads it
+    assert hidden or not known & cached  # a cache is made by the node that reads it
     again = Tally()
     run_plan(ir.from_proto(ir.to_proto(model)), plan_of("default+onnxruntime"), again)
     assert not again.applied

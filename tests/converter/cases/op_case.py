@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchferry.converter.translate import translate
+from torchferry.runner import to_tensor
 
 __all__ = ["check", "export", "run"]
 
@@ -66,7 +67,7 @@ def run(model: ir.Model, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     }
     names = [value.name for value in session.get_outputs()]
     outputs = session.run_with_ort_values(names, feeds)
-    return [_tensor(value) for value in outputs]
+    return [to_tensor(value) for value in outputs]
 
 
 def check(
@@ -115,12 +116,6 @@ def _plain(tensor: torch.Tensor) -> tuple[Any, int]:
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.uint16).numpy(), element.value
     return tensor.contiguous().resolve_neg().numpy(), element.value
-
-
-def _tensor(value: onnxruntime.OrtValue) -> torch.Tensor:
-    if value.element_type() == ir.DataType.BFLOAT16:
-        return torch.from_dlpack(value._ortvalue.to_dlpack()).clone()
-    return torch.from_numpy(value.numpy().copy())
 
 
 def _complex(pairs: torch.Tensor) -> torch.Tensor:

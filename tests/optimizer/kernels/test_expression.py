@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from torchferry.graph.runtime import NAN_ERF, has, installed
 from torchferry.optimizer.kernels import library
 from torchferry.optimizer.kernels.expression import (
     element,
@@ -116,6 +117,7 @@ def test_every_expression_computes_what_onnxruntime_does() -> None:
                 continue
             # onnxruntime's own treat infinities in ways of their own there; Clip makes them 3e38.
             strange = any(name in text for name in ("elu", "Sigmoid", "Clip"))
+            strange |= "Erf" in text and not has(installed(), NAN_ERF)
             known = np.abs(want) < 1e30 if strange else slice(None)
             np.testing.assert_allclose(got[known], want[known], 3e-6, 3e-6, err_msg=text)
 

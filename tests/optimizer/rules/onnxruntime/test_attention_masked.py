@@ -7,6 +7,7 @@ import pytest
 from attention_graphs import CLEARED, END, FINITE, PRODUCT, SIZES, fused, graph
 from rewriting import feeds_for, keeps, parse, run, same_numbers
 
+from torchferry.graph.runtime import HIDDEN_ROWS, has, installed
 from torchferry.optimizer.driver import apply_rules
 from torchferry.optimizer.folding import Fold
 from torchferry.optimizer.rules.onnxruntime.attention import RULES
@@ -83,6 +84,10 @@ HALF_BODY = (
 )
 
 
+ZEROS = pytest.mark.skipif(not has(installed(), HIDDEN_ROWS), reason=HIDDEN_ROWS.before)
+
+
+@ZEROS
 @pytest.mark.parametrize("hidden", ["inf", "few"])
 def test_half_precision_where_no_score_is_rounded(hidden):
     text = graph(HALF.format(hidden) + HALF_BODY).replace("float[", "float16[")
@@ -97,11 +102,43 @@ def test_half_precision_where_no_score_is_rounded(hidden):
     same_numbers(parse(text, 23), after, SIZES, tolerance=4e-3)
 
 
+@ZEROS
 @pytest.mark.parametrize("masked", [FINITE, FINITE.replace("low", "inf"), "w = Where(m, x, inf) "])
 def test_cleared_nan(masked):
     fused(graph(PRODUCT + masked + CLEARED))
 
 
+@pytest.mark.parametrize(
+    ("masked", "mask"),
+    [
+        (FINITE.replace("low", "inf"), "bool[a,1,b,t]"),
+        ("w = Where(m, x, inf) ", "bool[b,t]"),
+        ("w = Add(x, m) ", "float[a,1,b,t]"),
+        (HALF, "bool[a,1,b,t]"),
+    ],
+)
+def test_cleared_nan_stay_for_an_onnxruntime_that_makes_them(masked, mask):
+    text = graph(PRODUCT + masked + CLEARED, mask)
+    if masked == HALF:
+        text = graph(HALF.format("inf") + HALF_BODY, mask).replace("float[", "float16[")
+    tally, after = Tally(onnxruntime="1.27"), parse(text, 23)
+    rules = (Fold(), *RULES) if masked == HALF else RULES
+    apply_rules(after, rules, tally)
+    assert tally.declined["Attention"] == {HIDDEN_ROWS.before: 1}
+    assert "Softmax" in {node.op_type for node in after.graph}
+    newer = Tally(onnxruntime="1.28")
+    assert apply_rules(parse(text, 23), rules, newer)
+    assert newer.needs == {HIDDEN_ROWS}
+
+
+def test_cleared_nan_of_a_mask_that_hides_no_row_are_fused_for_every_onnxruntime():
+    tally, after = Tally(onnxruntime="1.24"), parse(graph(PRODUCT + FINITE + CLEARED), 23)
+    assert apply_rules(after, RULES, tally) == 1
+    assert not tally.needs
+    same_numbers(parse(graph(PRODUCT + FINITE + CLEARED), 23), after, SIZES)
+
+
+@ZEROS
 @pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1.0])
 def test_a_mask_from_outside_whose_nan_are_cleared(hidden):
     text = graph(PRODUCT + "w = Add(x, m) " + CLEARED, "float[a,1,b,t]")

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from torchferry.dims import Size
+from torchferry.graph.runtime import HEAD_MASKS, HIDDEN_ROWS, Ability
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import (
     attribute,
@@ -250,6 +251,19 @@ class Attention(Rule):
             added = found.bias if found.mask is None else found.hidden
             exact = found.query.dtype == ir.DataType.FLOAT or hides_or_keeps(added)
             require(exact, "half-precise scores and their mask may round otherwise")
+
+    def needs(
+        self, scores: ir.Value, value: ir.Value, cleared: ir.Node | None
+    ) -> tuple[Ability, ...]:
+        """Zeros for hidden rows; and a mask for each head where heads share keys."""
+        found = read_scores(scores)
+        mask = found.bias if found.mask is None else found.mask
+        if mask is None or self._is_causal(found):
+            return ()
+        zeros = cleared is not None and not _is_safe(found)
+        axes = shape(mask)
+        apart = len(axes) == 4 and axes[1] not in (1, shape(once(value))[1])
+        return (HIDDEN_ROWS,) * zeros + (HEAD_MASKS,) * apart
 
     def rewrite(
         self,
