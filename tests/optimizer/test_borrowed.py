@@ -6,13 +6,14 @@ import pytest
 from torchferry.capturer import capture
 from torchferry.converter import convert
 from torchferry.errors import UsageError
-from torchferry.graph.runtime import EMPTY_HEADS, has, installed
+from torchferry.graph.runtime import EMPTY_HEADS
 from torchferry.observer import Observation
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import leaves_of
 from torchferry.optimizer import optimize
 from torchferry.optimizer.borrowed import fuse
 from torchferry.zoo import catalogue
+from versions import needs
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>\n'
 FOLDABLE = """
@@ -112,7 +113,7 @@ def test_sizes_without_names_are_not_taken_for_one():
     assert outputs_of(model, feeds)[0].shape == (2, 3)
 
 
-@pytest.mark.skipif(not has(installed(), EMPTY_HEADS), reason=EMPTY_HEADS.before)
+@needs(EMPTY_HEADS)
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_fused_attention_takes_every_size(size):
     text = """g (float[b,s,32] q, float[b,s,32] k, float[b,s,32] v) => (float[b,s,32] y) {

@@ -1,4 +1,5 @@
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -36,4 +37,9 @@ def test_the_memory_is_its_own():
 
 
 def test_text_is_no_tensor():
-    assert to_tensor(onnxruntime.OrtValue.ortvalue_from_numpy(np.array(["a"]))) is None
+    text = '<ir_version: 10, opset_import: ["" : 20]>'
+    text += 'g () => (string[1] y) { y = Constant<value_strings=["a"]>() }'
+    proto = onnx.parser.parse_model(text).SerializeToString()
+    session = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    (value,) = session.run_with_ort_values(["y"], {})
+    assert to_tensor(value) is None

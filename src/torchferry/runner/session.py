@@ -120,7 +120,7 @@ class Session:
         try:
             session = self.session
         except RunError as error:
-            if said := too_old(self.path, outline(self.path).least_onnxruntime):
+            if said := too_old(self.path, _least_onnxruntime(self.path)):
                 raise UsageError(said) from error
             raise
         metadata = session.get_modelmeta().custom_metadata_map
@@ -188,6 +188,14 @@ class Session:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
             raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
         return dict(zip(self._outputs, map(_tensor, results), strict=True))
+
+
+def _least_onnxruntime(path: Path) -> str:
+    """What a model's metadata say; empty if the file cannot be read."""
+    try:
+        return outline(path).least_onnxruntime
+    except UsageError:
+        return ""
 
 
 def _known(providers: Sequence[str]) -> list[str]:
