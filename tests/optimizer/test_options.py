@@ -92,7 +92,7 @@ HIDDEN = """g (float[a,4,b,8] q, float[a,4,t,8] k, float[a,4,t,8] v, bool[a,1,b,
 
 @pytest.mark.parametrize(
     ("version", "fused", "least"),
-    [("1.24", False, OLDEST), ("1.27.2", False, OLDEST), ("1.28", True, "1.28")],
+    [("1.25.1", False, OLDEST), ("1.27.2", False, OLDEST), ("1.28", True, "1.28")],
 )
 def test_what_the_onnxruntime_that_runs_it_cannot_do_is_not_fused(
     version: str, fused: bool, least: str
@@ -106,13 +106,17 @@ def test_what_the_onnxruntime_that_runs_it_cannot_do_is_not_fused(
 
 def test_a_model_that_needed_a_version_still_does() -> None:
     model = OptimizationOptions(onnxruntime="1.28").apply(parse(HIDDEN, 23))
-    again = OptimizationOptions(onnxruntime="1.24").apply(model)
+    again = OptimizationOptions(onnxruntime="1.25").apply(model)
     assert again.metadata_props[LEAST_KEY] == "1.28"
 
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("1.23", "knows nothing of onnxruntime 1.23"), ("new", "write it as 1.28"), ("1", "write")],
+    [
+        ("1.24.4", "knows nothing of onnxruntime 1.24.4"),
+        ("new", "write it as 1.28"),
+        ("1", "write"),
+    ],
 )
 def test_versions_that_nobody_knows_are_refused(version: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

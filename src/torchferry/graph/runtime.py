@@ -1,6 +1,6 @@
 """What each onnxruntime can do: kernels by the first version that computes them right.
 
-The versions were found by running every kernel on 1.24.4, 1.25.1, 1.26.0, 1.27.0, 1.28.0, 1.29.0,
+The versions were found by running every kernel on 1.25.1, 1.26.0, 1.27.0, 1.28.0, 1.29.0,
 1.30.0, 1.31.1 and 1.32.0; `tests/graph/test_runtime.py` runs them on the installed one.
 """
 
@@ -15,9 +15,10 @@ import onnx_ir as ir
 from torchferry.errors import UsageError
 
 __all__ = [
+    "DOUBLE_PRODUCTS",
+    "DOUBLE_SILU",
     "EMPTY_HEADS",
-    "EMPTY_REDUCED",
-    "HEAD_MASKS",
+    "EMPTY_TENSORS",
     "HIDDEN_ROWS",
     "LEAST_KEY",
     "NAN_ERF",
@@ -31,7 +32,7 @@ __all__ = [
     "too_old",
 ]
 
-OLDEST = "1.24"
+OLDEST = "1.25"
 """The oldest onnxruntime that is tested, and that `pyproject.toml` accepts."""
 
 LEAST_KEY = "torchferry.least_onnxruntime"
@@ -51,9 +52,6 @@ class Ability:
     before: str
 
 
-HEAD_MASKS = Ability(
-    "1.25", "onnxruntime before 1.25 refuses a mask for each head where heads share keys"
-)
 NAN_ERF = Ability("1.27", "Erf of onnxruntime before 1.27 makes -1 of NaN")
 HIDDEN_ROWS = Ability(
     "1.28", "Attention of onnxruntime before 1.28 makes NaN of a row that its mask hides"
@@ -61,12 +59,18 @@ HIDDEN_ROWS = Ability(
 EMPTY_HEADS = Ability(
     "1.29", "MultiHeadAttention of onnxruntime before 1.29 ends the process at size 0"
 )
-EMPTY_REDUCED = Ability(
+EMPTY_TENSORS = Ability(
     "1.32", "onnxruntime before 1.32 keeps the shape of an empty tensor that is to be reduced"
 )
+DOUBLE_SILU = Ability(
+    "1.31", "onnxruntime before 1.31 fuses SiLU of float64 into an operator it has no kernel for"
+)
+DOUBLE_PRODUCTS = Ability(
+    "1.26", "onnxruntime before 1.26 fuses products of float64 into one it has no kernel for"
+)
 
-_OPSETS = (("1.24", 25), ("1.25", 26), ("1.32", 28))
-_IR_VERSIONS = (("1.24", 13), ("1.32", 14))
+_OPSETS = (("1.25", 26), ("1.32", 28))
+_IR_VERSIONS = (("1.25", 13), ("1.32", 14))
 """Version and the newest that it reads."""
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from rewriting import feeds_for, keeps, parse, run, same_numbers
 
-from torchferry.graph.runtime import HEAD_MASKS, HIDDEN_ROWS
+from torchferry.graph.runtime import HIDDEN_ROWS
 from torchferry.optimizer.driver import apply_rules
 from torchferry.optimizer.rules import identity, reshape, transpose
 from torchferry.optimizer.rules.onnxruntime.attention_form import RULES
 from torchferry.optimizer.tally import Tally
-from versions import can, needs
+from versions import needs
 
 CLEAN = (*reshape.RULES, *transpose.RULES, *identity.RULES)
 SIZES = ({"a": 2, "b": 3, "t": 4}, {"a": 1, "b": 1, "t": 1}, {"a": 3, "b": 1, "t": 5})
@@ -51,8 +51,6 @@ def test_nothing_is_left_around_attention():
 
 @pytest.mark.parametrize("mask", ["float[b,t]", "float[a,1,b,t]", "float[1,4,b,t]"])
 def test_a_mask_stays(mask):
-    if "4" in mask and not can(HEAD_MASKS):
-        pytest.skip(HEAD_MASKS.before)
     body = SPLIT + "y4 = Attention<scale=0.3>(q4, k4, v4, m)" + JOIN
     assert flat(graph(body, f"{HEAD}, {mask} m")) == ["Attention"]
 

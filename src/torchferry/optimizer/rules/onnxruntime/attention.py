@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from torchferry.dims import Size
-from torchferry.graph.runtime import HEAD_MASKS, HIDDEN_ROWS, Ability
+from torchferry.graph.runtime import HIDDEN_ROWS, Ability
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import (
     attribute,
@@ -252,18 +252,12 @@ class Attention(Rule):
             exact = found.query.dtype == ir.DataType.FLOAT or hides_or_keeps(added)
             require(exact, "half-precise scores and their mask may round otherwise")
 
-    def needs(
-        self, scores: ir.Value, value: ir.Value, cleared: ir.Node | None
-    ) -> tuple[Ability, ...]:
-        """Zeros for hidden rows; and a mask for each head where heads share keys."""
+    def needs(self, scores: ir.Value, cleared: ir.Node | None) -> tuple[Ability, ...]:
+        """Zeros for hidden rows, if those are what is made of them."""
         found = read_scores(scores)
-        mask = found.bias if found.mask is None else found.mask
-        if mask is None or self._is_causal(found):
+        if cleared is None or found.mask is found.bias is None or self._is_causal(found):
             return ()
-        zeros = cleared is not None and not _is_safe(found)
-        axes = shape(mask)
-        apart = len(axes) == 4 and axes[1] not in (1, shape(once(value))[1])
-        return (HIDDEN_ROWS,) * zeros + (HEAD_MASKS,) * apart
+        return () if _is_safe(found) else (HIDDEN_ROWS,)
 
     def rewrite(
         self,
