@@ -15,7 +15,7 @@ import torchferry as tf
 from torchferry.graph.runtime import HIDDEN_ROWS
 from torchferry.optimizer.plan import plan_of, run_plan
 from torchferry.values.flatten import register_pytrees
-from versions import can
+from versions import cache_in, can
 
 LAYERS = 2
 PLAN = [stage for stage in plan_of("default+onnxruntime") if stage.name != "onnxscript"]
@@ -63,7 +63,7 @@ def by_torch(attention: str) -> ir.Model:
 
 def feeds(model: ir.Model, batch: int, new: int, past: int):
     _, kwargs, _ = decoder("eager", batch, new, past)
-    layers = kwargs["cache"].layers
+    layers = cache_in(kwargs).layers
     caches = iter(
         [layer.keys for layer in layers] + [layer.values for layer in layers]
         if "key" in str(model.graph.inputs[4].name)
