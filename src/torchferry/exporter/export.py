@@ -64,14 +64,12 @@ def export(
     steps: Steps | None = None,
     file: Path | None = None,
     regions: Sequence[Region] = (),
-    check: bool = True,
-    rewrite: bool = False,
-    strict: bool = False,
+    check: bool = True, rewrite: bool = False, strict: bool = False,
     sizes: Stated = None,
     budget: float | None = None,
     progress: Progress = None,
     onnxruntime: str | None = None,
-) -> OnnxProgram:
+) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
     Args:

@@ -114,8 +114,7 @@ class _Run:
         for match in matches(rule, node, miss):
             try:
                 self._check_interior(rule, match)
-                rule.checked(match.found)
-                needs = rule.needed(match.found)
+                needs = rule.checked(match.found)
                 lacking = self.tally.missing(needs)
                 require(not lacking, lacking)
                 opsets, dump = self._opsets(node), self.tally.dump

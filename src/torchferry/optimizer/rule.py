@@ -123,16 +123,16 @@ class Rule:
         """How many nodes lie behind one another in the pattern at most."""
         return max(depth_of(output) for output in self.outputs)
 
-    def checked(self, found: dict[str, Any]) -> None:
-        """Call ``check`` with what it names.
+    def checked(self, found: dict[str, Any]) -> tuple[Ability, ...]:
+        """Call ``check`` and ``needs`` with what they name.
+
+        Returns:
+            What onnxruntime must be able to do.
 
         Raises:
             Declined: the rewrite would be wrong.
         """
         self.check(**{name: found.get(name) for name in self._check_names})
-
-    def needed(self, found: dict[str, Any]) -> tuple[Ability, ...]:
-        """Call ``needs`` with what it names."""
         return self.needs(**{name: found.get(name) for name in self._needs_names})
 
     def rewritten(self, block: Any, found: dict[str, Any]) -> Any:
