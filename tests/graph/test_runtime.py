@@ -14,6 +14,7 @@ import pytest
 from torchferry.errors import UsageError
 from torchferry.graph import runtime
 from torchferry.graph.runtime import (
+    DOUBLE_NORMS,
     DOUBLE_PRODUCTS,
     DOUBLE_SILU,
     EMPTY_HEADS,
@@ -95,6 +96,16 @@ def fuses_silu_of_doubles() -> bool:
     return fuses_doubles("s = Sigmoid(x) z = Mul(x, s)")
 
 
+def keeps_norms_of_doubles() -> bool:
+    text = "(double[a,4] x, double[4] w) => (double[a,4] y) { two = Constant<value=double{2.0}>() "
+    text += "e = Constant<value=double{1e-6}>() last = Constant<value_ints=[-1]>() "
+    text += "q = Pow(x, two) m = ReduceMean(q, last) s = Add(m, e) r = Sqrt(s) n = Div(x, r) "
+    x, w = random(2, 4).astype(np.float64), random(4).astype(np.float64)
+    (found,) = loaded(text + "y = Mul(n, w) }", 20).run(None, {"x": x, "w": w})
+    want = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w
+    return bool(np.allclose(found, want, rtol=1e-10, atol=1e-10))
+
+
 def fuses_products_of_doubles() -> bool:
     return fuses_doubles("t = Transpose<perm=[1,0]>(y) z = MatMul(x, t)")
 
@@ -110,6 +121,7 @@ KERNELS = {
     keeps_nan_in_erf: NAN_ERF,
     reduces_nothing: EMPTY_TENSORS,
     fuses_silu_of_doubles: DOUBLE_SILU,
+    keeps_norms_of_doubles: DOUBLE_NORMS,
     fuses_products_of_doubles: DOUBLE_PRODUCTS,
     survives_size_0: EMPTY_HEADS,
 }

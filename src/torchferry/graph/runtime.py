@@ -15,6 +15,7 @@ import onnx_ir as ir
 from torchferry.errors import UsageError
 
 __all__ = [
+    "DOUBLE_NORMS",
     "DOUBLE_PRODUCTS",
     "DOUBLE_SILU",
     "EMPTY_HEADS",
@@ -61,6 +62,9 @@ EMPTY_HEADS = Ability(
 )
 EMPTY_TENSORS = Ability(
     "1.32", "onnxruntime before 1.32 keeps the shape of an empty tensor that is to be reduced"
+)
+DOUBLE_NORMS = Ability(
+    "1.32", "onnxruntime before 1.32 computes RMS norms of float64 as of float32"
 )
 DOUBLE_SILU = Ability(
     "1.31", "onnxruntime before 1.31 fuses SiLU of float64 into an operator it has no kernel for"
