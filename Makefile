@@ -5,11 +5,12 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment would break it
-.PHONY: help demo test test-slow check format bench clean
+.PHONY: help demo test test-slow check format bench matrix dist clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
+ROWS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -41,6 +42,15 @@ format: $(VENV)/.dev  ## format the code and fix what ruff can fix
 
 bench: $(VENV)/.runtime  ## run the benchmarks; results go to benchmarks/
 	set -e; for file in benchmarks/*.py; do $(PY) "$$file"; done
+
+matrix: $(VENV)/.created  ## run a slice of the tests with other versions; ROWS="torch-2.11 ..."
+	$(PY) -m tests.matrix $(ROWS)
+
+dist: $(VENV)/.dev  ## build the sdist and the wheel, check them, run the wheel in a bare environment
+	rm -rf dist
+	$(PY) -m build --outdir dist
+	$(PY) -m twine check --strict dist/*
+	$(PY) -m tests.bare dist/*.whl
 
 clean:  ## remove what a run leaves; .venv stays (remove it by hand to start afresh)
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

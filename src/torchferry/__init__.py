@@ -2,7 +2,7 @@
 
 >>> import torchferry as tf
 >>> tf.__version__
-'0.1.0'
+'0.2.0'
 
 Importing the package imports neither torch nor onnx: each public name loads its room when it is
 first used.
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     )
     from torchferry.zoo import dummy_llm, get_tiny_llm
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "capturer": ("bypass_export_some_errors", "capture", "torch_export_patches"),

@@ -239,7 +239,7 @@ def test_a_dataclass_may_be_an_argument() -> None:
 def test_a_model_that_onnxruntime_cannot_load_raises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def spoil(model: ir.Model, patterns: str) -> ir.Model:
+    def spoil(model: ir.Model, patterns: str, **_: Any) -> ir.Model:
         model.graph.node(0).op_type = "NoSuchOperator"
         return model
 
@@ -260,7 +260,7 @@ def test_fusions_that_onnxruntime_refuses_are_left_out(monkeypatch: pytest.Monke
     module = sys.modules[export.__module__]
     standard = module.optimize
 
-    def broken(model: ir.Model, patterns: str) -> ir.Model:
+    def broken(model: ir.Model, patterns: str, **_: Any) -> ir.Model:
         standard(model, "default")
         if "onnxruntime" in patterns:
             first = model.graph[0]

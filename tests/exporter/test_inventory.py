@@ -5,6 +5,7 @@ import torch
 
 from torchferry.converter import lowering
 from torchferry.exporter.inventory import INVENTORIES
+from versions import at_least
 
 
 @pytest.mark.parametrize("name", sorted(INVENTORIES.keys() - {"environment"}))
@@ -24,6 +25,9 @@ def test_the_rows_say_what_is_asked():
     assert all(row["why"] and row["state"] for row in patches)
     subject = "transformers.modeling_rope_utils.dynamic_rope_update"
     (rope,) = (row for row in patches if row["subject"] == subject)
+    if rope["state"] == "its source is not the one it was written for":
+        assert not at_least("transformers", "5.24")
+        return
     assert rope["state"] in ("needed", "hit")
     assert "+    def forward(" in rope["diff"] or "+def forward(" in rope["diff"]
     families = {row["family"] for row in INVENTORIES["zoo"]().data["families"]}

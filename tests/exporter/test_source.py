@@ -13,6 +13,8 @@ from torch import nn
 from torchferry.errors import UsageError
 from torchferry.exporter.source import Source, load_source
 from torchferry.values import cache_pairs, flatten
+from torchferry.zoo.inputs.text import cache_name
+from versions import cache_in
 
 CODE = """
 import torch
@@ -86,7 +88,7 @@ def test_a_model_of_the_zoo_runs_without_a_warning() -> None:
     assert source.title == "zoo:tiny-llm"
     assert source.program is None
     assert [list(kwargs) for _, kwargs in source.input_sets] == [
-        ["input_ids", "attention_mask", "position_ids", "cache"]
+        ["input_ids", "attention_mask", "position_ids", cache_name(source.model)]
     ] * 3
     assert run(source).logits.shape == (2, 3, 32000)
 
@@ -178,7 +180,7 @@ def test_a_dtype_casts_weights_and_floating_inputs(name: str, dtype: torch.dtype
 def test_a_dtype_casts_the_cache_and_keeps_the_rotary_frequencies() -> None:
     plain = load_source("zoo:tiny-llm")
     source = load_source("zoo:tiny-llm", dtype="bf16")
-    (key, _), *_ = cache_pairs(source.input_sets[0][1]["cache"])
+    (key, _), *_ = cache_pairs(cache_in(source.input_sets[0][1]))
     assert key.dtype == torch.bfloat16
     rotary: Any = source.model.get_submodule("model.rotary_emb")
     expected: Any = plain.model.get_submodule("model.rotary_emb")

@@ -9,6 +9,7 @@ from torch import nn
 from torchferry.judge import Limits, Tolerance
 from torchferry.judge.rounding import apart, doubled, rounding_error, settled, spread, to_double
 from torchferry.values import make_dynamic_cache
+from versions import cache_in
 
 
 def test_weights_are_doubled_and_the_model_is_left():
@@ -25,7 +26,7 @@ def test_nested_inputs_are_doubled_and_left():
     inputs = to_double({"ids": torch.tensor([1]), "cache": cache, "name": "x"})
     assert inputs["ids"].dtype == torch.int64
     assert inputs["name"] == "x"
-    assert inputs["cache"].layers[0].keys.dtype == torch.float64
+    assert cache_in(inputs).layers[0].keys.dtype == torch.float64
     assert cache.layers[0].keys.dtype == torch.float32
 
 

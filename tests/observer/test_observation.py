@@ -5,6 +5,7 @@ from torchferry.dims import Dim
 from torchferry.errors import UsageError
 from torchferry.observer import Call, Observation
 from torchferry.values import make_dynamic_cache
+from versions import cache_in
 
 
 class Model(torch.nn.Module):
@@ -153,7 +154,7 @@ def test_inputs_made_share_nothing_with_those_recorded():
     seen = observed(Model(), ((x,), {"cache": cache}), ((torch.ones(1, 3),), {"cache": cache}))
     _, kwargs = seen.inputs_at(seen.sizes_of(seen.best))
     kwargs["x"].zero_()
-    kwargs["cache"].layers[0].keys.zero_()
+    cache_in(kwargs).layers[0].keys.zero_()
     assert (x == 1).all()
     assert (cache.layers[0].keys == 1).all()
 
@@ -265,7 +266,7 @@ def test_a_cache_that_grows_afterwards_changes_nothing():
     seen = observed(Model(), *[((torch.zeros(2, 3),), {"cache": cache}) for cache in caches])
     for cache in caches:
         cache.update(torch.ones(1, 1, 9, 4), torch.ones(1, 1, 9, 4), 0)
-    assert [call.kwargs["cache"].get_seq_length() for call in seen.calls] == [3, 5]
+    assert [cache_in(call.kwargs).get_seq_length() for call in seen.calls] == [3, 5]
 
 
 def test_a_constant_that_another_call_leaves_at_none_is_a_conflict():
@@ -300,6 +301,6 @@ def test_a_cache_given_under_both_names_is_one_argument():
     x, sets = torch.ones(2), [{"cache": torch.ones(2)}, {"past_key_values": torch.ones(3)}]
     seen = observed(Decoder(), *[{"x": x, **one} for one in sets])
     assert [argument.path for argument in seen.arguments] == [("x",), ("cache",)]
-    assert seen.normalized(seen.calls[1])[1]["cache"].shape == (3,)
+    assert cache_in(seen.normalized(seen.calls[1])[1]).shape == (3,)
     alone = observed(Decoder(), *[{"x": x, "past_key_values": torch.ones(n)} for n in (2, 3)])
     assert alone.arguments[1].path == ("past_key_values",)

@@ -6,12 +6,14 @@ import pytest
 from torchferry.capturer import capture
 from torchferry.converter import convert
 from torchferry.errors import UsageError
+from torchferry.graph.runtime import EMPTY_HEADS
 from torchferry.observer import Observation
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import leaves_of
 from torchferry.optimizer import optimize
 from torchferry.optimizer.borrowed import fuse
 from torchferry.zoo import catalogue
+from versions import needs
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>\n'
 FOLDABLE = """
@@ -111,6 +113,7 @@ def test_sizes_without_names_are_not_taken_for_one():
     assert outputs_of(model, feeds)[0].shape == (2, 3)
 
 
+@needs(EMPTY_HEADS)
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_fused_attention_takes_every_size(size):
     text = """g (float[b,s,32] q, float[b,s,32] k, float[b,s,32] v) => (float[b,s,32] y) {
@@ -130,6 +133,16 @@ def test_fused_attention_takes_every_size(size):
         feeds = dict(zip("qkv", arrays, strict=True))
         (want,), (got,) = outputs_of(plain, feeds), outputs_of(fused, feeds)
         np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_an_onnxruntime_that_ends_the_process_at_size_0_gets_no_such_node():
+    from torchferry.optimizer import OptimizationOptions, Tally
+
+    text = "g (float[n,3] x) => (float[n,3] y) { y = Relu(x) }"
+    tally = Tally()
+    options = OptimizationOptions("onnxscript", processor="CUDA", onnxruntime="1.28")
+    options.apply(ir.from_onnx_text(HEAD + text), tally)
+    assert tally.declined == {"onnxscript": {EMPTY_HEADS.before: 1}}
 
 
 def test_warnings_of_those_passes_are_not_the_users(caplog):

@@ -12,9 +12,11 @@ import pytest
 from optimum_feeds import feeds_of
 
 import torchferry as tf
+from torchferry.graph.runtime import HIDDEN_ROWS
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.plan import plan_of, run_plan
 from torchferry.optimizer.tally import Tally
+from versions import can
 
 FOLDER = Path(__file__).parent / "optimum"
 SIZES = [
@@ -32,6 +34,8 @@ FOUND = {
     "whisper_decoder": {"Attention": 2, "LayerNormalization": 4, "BiasGelu": 1},
 }
 """How many of which, of one layer; of both branches of bart, one with past and one without."""
+CLEARED = {"llama_sdpa": 1, "whisper_decoder": 1}
+"""Attention whose rows of NaN are cleared, which some versions of onnxruntime make themselves."""
 
 
 def opened(model: Path | ir.Model) -> onnxruntime.InferenceSession:
@@ -44,11 +48,13 @@ def test_everything_is_found_and_numbers_stay(name: str) -> None:
     path = FOLDER / f"{name}.onnx"
     model = tf.optimize(path)
     counts = Counter(node.op_type for node in all_nodes(model))
-    assert {op: counts[op] for op in FOUND[name]} == FOUND[name]
-    assert counts["Softmax"] == 0
+    left = 0 if can(HIDDEN_ROWS) else CLEARED.get(name, 0)
+    found = {**FOUND[name], "Attention": FOUND[name]["Attention"] - left}
+    assert {op: counts[op] for op in found} == found
+    assert counts["Softmax"] == left
     known = {str(value.name) for value in model.graph.outputs if "present" in str(value.name)}
     cached = {str(v.name) for n in model.graph if n.op_type == "Concat" for v in n.outputs}
-    assert not known & cached  # a cache is made by the node that reads it
+    assert left or not known & cached  # a cache is made by the node that reads it
     again = Tally()
     run_plan(ir.from_proto(ir.to_proto(model)), plan_of("default+onnxruntime"), again)
     assert not again.applied

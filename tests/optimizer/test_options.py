@@ -8,6 +8,7 @@ import pytest
 from rewriting import parse, run
 
 from torchferry.errors import UsageError
+from torchferry.graph.runtime import LEAST_KEY, OLDEST
 from torchferry.optimizer import OptimizationOptions, Tally
 
 TEXT = "g (float[N,3] x) => (float[N,3] y) { a = Identity(x) y = Relu(a) }"
@@ -80,3 +81,43 @@ def test_a_default_value_of_an_input_stays_one() -> None:
     assert [value.name for value in model.graph.inputs] == ["x", "w"]
     feeds = {"x": np.ones((1, 3), np.float32), "w": np.zeros(3, np.float32)}
     np.testing.assert_array_equal(run(model, feeds)[0], np.zeros((1, 3)))
+
+
+HIDDEN = """g (float[a,4,b,8] q, float[a,4,t,8] k, float[a,4,t,8] v, bool[a,1,b,t] m)
+  => (float[a,4,b,8] y) {
+  inf = Constant<value_float=-inf>() zero = Constant<value_float=0.0>()
+  kt = Transpose<perm=[0,1,3,2]>(k) x = MatMul(q, kt) w = Where(m, x, inf)
+  p0 = Softmax<axis=-1>(w) n = IsNaN(p0) p = Where(n, zero, p0) y = MatMul(p, v) }"""
+
+
+@pytest.mark.parametrize(
+    ("version", "fused", "least"),
+    [("1.25.1", False, OLDEST), ("1.27.2", False, OLDEST), ("1.28", True, "1.28")],
+)
+def test_what_the_onnxruntime_that_runs_it_cannot_do_is_not_fused(
+    version: str, fused: bool, least: str
+) -> None:
+    tally = Tally()
+    model = OptimizationOptions(onnxruntime=version).apply(parse(HIDDEN, 23), tally)
+    assert ("Attention" in {node.op_type for node in model.graph}) is fused
+    assert ("Attention" in tally.declined) is not fused
+    assert model.metadata_props[LEAST_KEY] == least
+
+
+def test_a_model_that_needed_a_version_still_does() -> None:
+    model = OptimizationOptions(onnxruntime="1.28").apply(parse(HIDDEN, 23))
+    again = OptimizationOptions(onnxruntime="1.25").apply(model)
+    assert again.metadata_props[LEAST_KEY] == "1.28"
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("1.24.4", "knows nothing of onnxruntime 1.24.4"),
+        ("new", "write it as 1.28"),
+        ("1", "write"),
+    ],
+)
+def test_versions_that_nobody_knows_are_refused(version: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        OptimizationOptions(onnxruntime=version)

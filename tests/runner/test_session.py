@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from torchferry.errors import RunError, UsageError
+from torchferry.graph.runtime import LEAST_KEY
 from torchferry.runner import Session, run
 from torchferry.values.flatten import flatten
 from torchferry.values.signature import SIGNATURE_KEY, Signature, Slot
@@ -118,3 +119,14 @@ def test_a_session_that_was_unloaded_loads_again(tmp_path):
     assert torch.equal(session(x, w)[0], expected[0])
     assert session.session is not first
     assert session.session.get_session_options().intra_op_num_threads == 1
+
+
+@pytest.mark.parametrize("opset", [20, 99], ids=["that loads", "that does not load"])
+def test_a_model_for_a_newer_onnxruntime(opset, tmp_path):
+    path = write(tmp_path / "model.onnx", ADD, inputs=("x", "w"))
+    model = ir.load(path)
+    model.metadata_props[LEAST_KEY] = "1.99"
+    model.opset_imports[""] = opset
+    ir.save(model, path)
+    with pytest.raises(UsageError, match=r"model.onnx needs onnxruntime 1.99 or newer, and the"):
+        Session(path)

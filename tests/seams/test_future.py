@@ -15,7 +15,6 @@ NEEDED = [name for name, seam in SEAMS.items() if not seam.without]
 COMPILE = [name for name, seam in SEAMS.items() if "torch.compile" in seam.purpose]
 # The export itself asks for these; the other needed ones are for one feature each.
 ALWAYS = NEEDED[: NEEDED.index("torch._C.DispatchKey")]
-RUNTIME = "onnxruntime.OrtValue._ortvalue"
 
 
 def run(job, *names):
@@ -32,10 +31,10 @@ def is_told(name, said):
 
 @pytest.fixture(scope="module")
 def needed():
-    return {row["name"]: row for row in run("export", *ALWAYS, RUNTIME)}
+    return {row["name"]: row for row in run("export", *ALWAYS)}
 
 
-@pytest.mark.parametrize("name", [*ALWAYS, RUNTIME])
+@pytest.mark.parametrize("name", [*ALWAYS])
 def test_an_export_says_what_it_cannot_do_without(name, needed):
     row = needed[name]
     assert row["end"] == "said", row["said"]
@@ -43,7 +42,7 @@ def test_an_export_says_what_it_cannot_do_without(name, needed):
 
 
 def test_an_export_is_right_without_all_the_others_at_once():
-    others = [name for name in SEAMS if name not in (*ALWAYS, RUNTIME)]
+    others = [name for name in SEAMS if name not in ALWAYS]
     nothing, all_of_them = run("export", "torchferry.none", ",".join(others))
     assert nothing["end"] == "right", nothing["said"]
     assert all_of_them["end"] == "right", all_of_them["said"]

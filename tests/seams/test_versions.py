@@ -68,7 +68,7 @@ def test_nothing_is_wrong_with_what_is_tested(packages):
     [
         ({"torch": "2.9.1"}, 'torch 2.9.1 is older than 2.11, .*pip install -U "torch>=2.11"'),
         ({"torch": "3.0.0.dev1"}, 'newer than 2.14, .* if .* fails, pip install "torch<=2.14.99"'),
-        ({"transformers": "4.40.0"}, "transformers 4.40.0 is older than 4.56"),
+        ({"transformers": "4.40.0"}, "transformers 4.40.0 is older than 4.57"),
         (
             {"onnxruntime_gpu": "1.32.0", "onnxruntime": None},
             r"onnxruntime-gpu 1.32.0 is installed beside torch 2.13.0\+cpu, which has no CUDA",

@@ -4,7 +4,7 @@ import onnx
 import pytest
 import torch
 
-from torchferry.values.dtype import element_type, tensor_of
+from torchferry.values.dtype import element_type, tensor_of, torch_dtype
 
 NAMES = {"bool": "BOOL", "float32": "FLOAT", "float64": "DOUBLE"}
 
@@ -20,6 +20,7 @@ def test_numbers_are_those_of_onnx(name):
     number = getattr(onnx.TensorProto, NAMES.get(name, name.upper()))
     assert element_type(getattr(torch, name)) == number
     assert element_type(np.dtype(getattr(ml_dtypes, name, name))) == number
+    assert torch_dtype(number) is getattr(torch, name)
 
 
 def test_small_dtypes():
@@ -28,6 +29,11 @@ def test_small_dtypes():
         assert element_type(getattr(torch, name)) == number
         assert element_type(np.dtype(getattr(ml_dtypes, name))) == number
     assert element_type(np.dtype(ml_dtypes.int4)) == onnx.TensorProto.INT4
+
+
+def test_text_and_half_bytes_have_no_dtype():
+    for name in ("STRING", "INT4", "UINT4", "FLOAT4E2M1", "UNDEFINED"):
+        assert torch_dtype(getattr(onnx.TensorProto, name)) is None
 
 
 def test_what_onnx_has_not():

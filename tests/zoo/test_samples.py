@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from torchferry.values import clone, flatten
+from torchferry.zoo.inputs.text import cache_name
 from torchferry.zoo.samples import SAMPLES
 
 
 def run(model: torch.nn.Module, inputs: dict[str, Any]) -> list[torch.Tensor]:
     inputs = clone(inputs)
     if "past_key_values" in inputs:
-        inputs["cache"] = inputs.pop("past_key_values")
+        inputs[cache_name(model)] = inputs.pop("past_key_values")
     with torch.no_grad():
         leaves, _ = flatten(model(**inputs))
     return [leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -10,6 +10,7 @@ from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.values import cache_pairs
+from torchferry.zoo.inputs.text import cache_name
 from torchferry.zoo.tasks import decoder_inputs, encoder_inputs, image_inputs, input_sets
 from torchferry.zoo.weights import seeded
 
@@ -41,7 +42,7 @@ def mistral() -> nn.Module:
 def run(model: nn.Module, inputs: dict[str, Any]) -> Any:
     inputs = copy.deepcopy(inputs)
     if "past_key_values" in inputs:
-        inputs["cache"] = inputs.pop("past_key_values")
+        inputs[cache_name(model)] = inputs.pop("past_key_values")
     with torch.no_grad():
         return model(**inputs)
 

@@ -8,6 +8,7 @@ import torch
 
 from torchferry.errors import UsageError
 from torchferry.values import cache_pairs
+from torchferry.zoo.inputs.text import cache_name
 from torchferry.zoo.tiny_llm import get_tiny_llm
 
 
@@ -19,7 +20,7 @@ def tiny() -> dict[str, Any]:
 def logits(made: dict[str, Any], **changes: Any) -> torch.Tensor:
     """Run the model, which calls its cache ``cache`` since transformers 5.24."""
     inputs = {**copy.deepcopy(made["inputs"]), **changes}
-    inputs["cache"] = inputs.pop("past_key_values")
+    inputs[cache_name(made["model"])] = inputs.pop("past_key_values")
     with torch.no_grad():
         return made["model"](**inputs).logits
 

@@ -95,7 +95,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         Advice(
             "the loop runs over what a tensor holds: how often is not known",
             "Loop over all experts and weigh each by its mask, "
-            'or set config._experts_implementation = "grouped_mm" (transformers)',
+            'or, of transformers 5.10 or newer, set config._experts_implementation = "grouped_mm"',
             code=False,
         ),
     ),

@@ -14,6 +14,7 @@ __all__ = [
     "DtypeOption",
     "InputsOption",
     "ModelArgument",
+    "RuntimeOption",
     "SizesOption",
     "repeated",
 ]
@@ -40,6 +41,14 @@ InputsOption = Annotated[
         metavar="FILE.py:NAME",
         help="A list of sets of inputs (tuples, dicts or both), or a function that returns it; "
         "or a function of sizes, make(batch_size, height), that returns one set of these sizes.",
+    ),
+]
+RuntimeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION",
+        help="The onnxruntime that will run it, as 1.28: what that computes wrong is not fused.  "
+        "[default: the installed one]",
     ),
 ]
 SizesOption = Annotated[

@@ -16,12 +16,12 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import torch
-import torch.utils.dlpack
 
 from torchferry.errors import RunError, UsageError
 from torchferry.graph import io
 from torchferry.graph.subgraph import subgraphs
-from torchferry.seams.ort import c_value, ort_errors
+from torchferry.runner import to_tensor
+from torchferry.seams.ort import ort_errors
 from torchferry.values.dtype import element_type
 
 __all__ = [
@@ -75,11 +75,7 @@ def ort_value(tensor: torch.Tensor) -> onnxruntime.OrtValue:
 
 def tensor_of_ort(value: onnxruntime.OrtValue) -> torch.Tensor | None:
     """The tensor of what onnxruntime computed; ``None`` for a sequence, a map, or strings."""
-    if not value.is_tensor() or value.data_type() == "tensor(string)":
-        return None
-    # The public numpy() knows no bfloat16; without the clone the memory is onnxruntime's.
-    found: torch.Tensor = torch.utils.dlpack.from_dlpack(c_value(value).to_dlpack()).clone()
-    return found.bool() if value.data_type() == "tensor(bool)" else found
+    return to_tensor(value) if value.is_tensor() else None
 
 
 def outside(nodes: Sequence[ir.Node]) -> list[ir.Value]:

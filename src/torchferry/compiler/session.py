@@ -35,6 +35,7 @@ _NODE = re.compile(r"name:? ?'([^']+)'|in node \(([^)]+)\)", re.IGNORECASE)
 _INLINE = 1024  # bytes; onnxruntime's shape inference reads small constants in the model
 # Of onnxruntime's own: the kernel it fuses into is slower on a CPU than what it replaces.
 _SLOWER = ["SkipLayerNormFusion"]
+_BOOL = "tensor(bool)"
 _QUIET = 4  # onnxruntime's log level: errors come back as exceptions
 
 
@@ -81,6 +82,8 @@ class TensorSession:
         self.inputs = tuple(value.name for value in self.session.get_inputs())
         self.outputs = tuple(value.name for value in self.session.get_outputs())
         sizes = [size for value in self.session.get_outputs() for size in value.shape or ["?"]]
+        # Before 1.32 onnxruntime's DLPack calls a bool uint8.
+        self._bools = [i for i, v in enumerate(self.session.get_outputs()) if v.type == _BOOL]
         self._may_be_empty = not all(isinstance(size, int) and size for size in sizes)
         self._run = c_session(self.session).run_with_ort_values
         self._names = list(self.outputs)
@@ -137,6 +140,8 @@ class TensorSession:
         }
         found = self._run(feeds, self._names, options)
         tensors_out: list[torch.Tensor] = found.to_dlpacks(from_dlpack)
+        for i in self._bools:
+            tensors_out[i] = tensors_out[i].view(torch.bool)
         if self._may_be_empty:  # such tensors come with strides of 0
             return [t if t.numel() else t.new_empty(t.shape) for t in tensors_out]
         return tensors_out

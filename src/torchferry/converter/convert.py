@@ -16,6 +16,7 @@ from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
+from torchferry.graph.runtime import installed, newest_opset, store_least
 from torchferry.observer.guards import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
@@ -24,7 +25,7 @@ __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_tor
 
 DEFAULT_OPSET = 20  # IR 10: loads in every onnxruntime since 1.17 and in optimum
 # From what onnxruntime has read for years to the newest that the installed onnx and it know.
-OPSETS = range(18, min(onnx.defs.onnx_opset_version(), 28) + 1)
+OPSETS = range(18, min(onnx.defs.onnx_opset_version(), newest_opset(installed())) + 1)
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
 
@@ -154,6 +155,7 @@ def _finished(
 ) -> ir.Model:
     read = signature.read_signature(program, defaults, conditions, names)
     signature.write_signature(model, replace(read, **known))
+    store_least(model)
     return model
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import onnx_ir as ir
@@ -25,6 +24,7 @@ from torchferry.observer.tree import (
     program_inputs,
 )
 from torchferry.seams.pytorch import pytree
+from torchferry.seams.versions import installed
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import Constant, Signature, Slot
@@ -119,7 +119,7 @@ def write_signature(model: ir.Model, signature: Signature) -> None:
         taken.add(id(output))
         output.name = name
     NameFixPass()(model)  # inputs and outputs come first and keep their names
-    model.producer_name, model.producer_version = "torchferry", version("torchferry")
+    model.producer_name, model.producer_version = "torchferry", installed("torchferry")
     store_signature(signature, model.metadata_props)
 
 

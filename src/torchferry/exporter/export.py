@@ -32,6 +32,7 @@ from torchferry.exporter.verify import verify
 from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
+from torchferry.graph.runtime import check_version, newest_opset
 from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, to_observation
@@ -64,13 +65,12 @@ def export(
     steps: Steps | None = None,
     file: Path | None = None,
     regions: Sequence[Region] = (),
-    check: bool = True,
-    rewrite: bool = False,
-    strict: bool = False,
+    check: bool = True, rewrite: bool = False, strict: bool = False,
     sizes: Stated = None,
     budget: float | None = None,
     progress: Progress = None,
-) -> OnnxProgram:
+    onnxruntime: str | None = None,
+) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
     Args:
@@ -90,6 +90,7 @@ def export(
         sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"``; no others are tried.
         budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
+        onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -97,7 +98,7 @@ def export(
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions))
-    plan = _Plan(*chosen, check, rewrite, strict, budget)
+    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
@@ -113,12 +114,15 @@ def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgr
     return OnnxProgram(found.model, found.captured.program, report)
 
 
-def check_options(target: str, exporter: str, opset: int | None, *, rewrite: bool = False) -> None:
+def check_options(
+    target: str, exporter: str, opset: int | None, *, rewrite: bool = False,
+    onnxruntime: str | None = None,
+) -> None:  # fmt: skip
     """Check, before any work is done, what is chosen by name or number.
 
     Raises:
-        UsageError: an unknown target or exporter, an opset that cannot be written, or a rewrite
-            for an exporter that captures the model itself.
+        UsageError: an unknown target, exporter or version, an opset that cannot be written or
+            read, or a rewrite for an exporter that captures the model itself.
     """
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
@@ -126,6 +130,9 @@ def check_options(target: str, exporter: str, opset: int | None, *, rewrite: boo
     if rewrite and exporter != "to_onnx":
         raise UsageError(f"rewrite needs exporter to_onnx: {exporter} captures the model itself")
     check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
+    newest = newest_opset(version := check_version(onnxruntime))
+    if opset is not None and opset > newest:
+        raise UsageError(f"onnxruntime {version} reads opset {newest} at most: leave out {opset}")
 
 
 @dataclass(frozen=True)
@@ -142,9 +149,13 @@ class _Plan:
     rewrite: bool
     strict: bool
     budget: float | None
+    onnxruntime: str | None
 
     def __post_init__(self) -> None:
-        check_options(self.target, self.exporter, self.opset, rewrite=self.rewrite)
+        check_options(
+            self.target, self.exporter, self.opset, rewrite=self.rewrite,
+            onnxruntime=self.onnxruntime,
+        )  # fmt: skip
 
 
 class Options(TypedDict, total=False):
@@ -157,6 +168,7 @@ class Options(TypedDict, total=False):
     rewrite: bool
     strict: bool
     budget: float | None
+    onnxruntime: str | None
 
 
 def _walk(
@@ -243,7 +255,7 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
             fused = plan.target != "onnx" and not unfused
             # An opset that was asked for stays, though newer ones have operators that fuse more.
             patterns = f"default{'+onnxruntime' * fused}{'-RaiseOpset' * bool(plan.opset)}"
-            optimized = optimize(translated, patterns)
+            optimized = optimize(translated, patterns, onnxruntime=plan.onnxruntime)
         said = ", none fused: onnxruntime's fused operators know no bfloat16" * unfused
         made(f"{before} → {counted(len(optimized.graph), 'node')}{said}")
     if missing := nodes_without_kernel(optimized, ir.DataType.BFLOAT16):

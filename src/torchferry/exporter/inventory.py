@@ -73,10 +73,10 @@ def zoo() -> Report:
 
     found = rows()
     table = Table(
-        ("family", "kind", "class", "tasks", "states", "parameters"),
+        ("family", "kind", "class", "tasks", "states", "parameters", "transformers"),
         tuple(
             (row.family, row.group, row.model_class, ", ".join(row.tasks),
-             ", ".join(row.states), row.parameters)
+             ", ".join(row.states), row.parameters, row.transformers or "-")
             for row in found
         ),
     )  # fmt: skip

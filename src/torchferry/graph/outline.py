@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from torchferry.errors import UsageError
 from torchferry.graph.integrity import check_text
+from torchferry.graph.runtime import LEAST_KEY
 
 __all__ = ["CONDITIONS_KEY", "Outline", "PathLike", "outline", "read_proto"]
 
@@ -45,6 +46,7 @@ class Outline:
         metadata: names of its own properties.
         conditions: what sizes of its inputs must fulfil, each with the line that decided it; of
             a model that torchferry exported.
+        least_onnxruntime: the oldest version that computes it right, if the model says so.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class Outline:
     external: tuple[str, ...]
     metadata: tuple[str, ...]
     conditions: tuple[str, ...] = ()
+    least_onnxruntime: str = ""
 
 
 def read_proto(path: PathLike) -> onnx.ModelProto:
@@ -123,6 +126,7 @@ def outline(path: PathLike) -> Outline:
             if entry.key == CONDITIONS_KEY
             for line in entry.value.splitlines()
         ),
+        next((e.value for e in model.metadata_props if e.key == LEAST_KEY), ""),
     )
 
 

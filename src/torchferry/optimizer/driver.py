@@ -13,7 +13,7 @@ from torchferry.optimizer.matcher import Match, Miss, matches
 from torchferry.optimizer.pattern import ANY_OPERATOR
 from torchferry.optimizer.place import Place
 from torchferry.optimizer.replace import replace
-from torchferry.optimizer.rule import Declined, Rule
+from torchferry.optimizer.rule import Declined, Rule, require
 from torchferry.optimizer.tally import Tally
 
 __all__ = ["Verifier", "apply_rules", "remove_dead"]
@@ -114,7 +114,9 @@ class _Run:
         for match in matches(rule, node, miss):
             try:
                 self._check_interior(rule, match)
-                rule.checked(match.found)
+                needs = rule.checked(match.found)
+                lacking = self.tally.missing(needs)
+                require(not lacking, lacking)
                 opsets, dump = self._opsets(node), self.tally.dump
                 before = dump.part(match.nodes, opsets) if dump is not None else None
                 new = replace(rule, match, self.place, opsets)
@@ -126,6 +128,7 @@ class _Run:
                 dump.write(rule.name, before, dump.part(new, opsets) if new else None)
             self._follow(match, new)
             self.tally.applied[rule.name] += 1
+            self.tally.needs.update(needs)
             if self.verify is not None:
                 self.verify(rule.name, new)
             return True

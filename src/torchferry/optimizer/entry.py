@@ -31,6 +31,7 @@ def optimize(
     max_iter: int = -1,
     verbose: int = 0,
     dump_applied_patterns: str | Path | None = None,
+    onnxruntime: str | None = None,
 ) -> ir.Model:
     """Rewrite a model without changing what it computes.
 
@@ -45,12 +46,13 @@ def optimize(
         max_iter: how often the stages are run; -1 is until nothing changes.
         verbose: 1 logs what was done.
         dump_applied_patterns: a folder for every rewrite, as two small models.
+        onnxruntime: the version that will run the model; the installed one when ``None``.
 
     Returns:
         The model.
 
     Raises:
-        UsageError: an unknown target, pattern or processor, or no such file, or no
+        UsageError: an unknown target, pattern, processor or version, or no such file, or no
             such folder can be made.
         RuleBroke: a rewrite made an invalid graph.
     """
@@ -59,6 +61,7 @@ def optimize(
             raise UsageError(f"unknown target {target!r}: choose one of {', '.join(TARGETS)}")
         patterns = _PATTERNS[target]
     options = OptimizationOptions(
-        patterns, constant_folding, processor, verbose, max_iter, verifies, dump_applied_patterns
-    )
+        patterns, constant_folding, processor, verbose, max_iter, verifies, dump_applied_patterns,
+        onnxruntime,
+    )  # fmt: skip
     return options.apply(io.load(Path(model)) if isinstance(model, (str, Path)) else model)

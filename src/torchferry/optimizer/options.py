@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from torchferry.errors import UsageError
+from torchferry.graph.runtime import check_version, store_least
 from torchferry.optimizer.applied import AppliedRewrites
 from torchferry.optimizer.place import all_nodes
 from torchferry.optimizer.plan import Stage, plan_of, run_plan
@@ -45,9 +46,12 @@ class OptimizationOptions:
         verifies: check the model after every rewrite and name the rule at fault.
         dump_applied_patterns: a folder for every rewrite that is made, as small models of what was
             found and of what took its place.
+        onnxruntime: the version that will run the graph, as ``"1.28"``; the installed one when
+            ``None``. What an older one computes wrong is not fused, and the model's metadata say
+            which version it needs at least.
 
     Raises:
-        UsageError: an unknown set, rule or processor, or a number of runs below -1.
+        UsageError: an unknown set, rule, processor or version, or a number of runs below -1.
     """
 
     patterns: str | Sequence[str | Rule] | None = "default+onnxruntime"
@@ -57,6 +61,7 @@ class OptimizationOptions:
     max_iter: int = -1
     verifies: bool = False
     dump_applied_patterns: str | Path | None = None
+    onnxruntime: str | None = None
 
     def __post_init__(self) -> None:
         unknown = [p for p in self.processor.split(",") if p.strip().upper() not in _PROCESSORS]
@@ -66,6 +71,7 @@ class OptimizationOptions:
             raise UsageError(
                 f"max_iter={self.max_iter}: give a number of runs, or -1 for no limit"
             )
+        check_version(self.onnxruntime)
         _ = self.plan  # names are looked up now, not when a model has been translated
 
     @property
@@ -97,9 +103,11 @@ class OptimizationOptions:
         before = sum(1 for _ in all_nodes(model))
         verify = verifier(model) if self.verifies else None
         tally = tally or Tally()
+        tally.onnxruntime = check_version(self.onnxruntime)
         if self.dump_applied_patterns is not None:
             tally.dump = AppliedRewrites(Path(self.dump_applied_patterns))
         tally = run_plan(model, plan, tally, verify=verify, max_iter=self.max_iter)
+        store_least(model, tally.needs)
         level = logging.INFO if self.verbose else logging.DEBUG
         after = sum(1 for _ in all_nodes(model))
         _log.log(level, "patterns %r: %d nodes became %d", self.patterns, before, after)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from torchferry.errors import RuleBroke, UsageError
+from torchferry.graph.runtime import EMPTY_HEADS, Ability
 from torchferry.optimizer.borrowed import fuse
 from torchferry.optimizer.driver import Verifier, apply_rules, remove_dead
 from torchferry.optimizer.equal import merge_equal
@@ -62,6 +64,7 @@ class Stage:
         once: it is not run again when a later stage changed something.
         last: it is run once, when the other stages find nothing any longer.
         processors: where an action pays; rules say so themselves.
+        needs: what onnxruntime must be able to do for an action to be right; as `Rule.needs`.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Stage:
     once: bool = False
     last: bool = False
     processors: frozenset[str] = frozenset({"CPU", "CUDA"})
+    needs: tuple[Ability, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,7 +98,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("MergeEqual", "default", act=merge_equal),
     Stage("RaiseOpset", "onnxruntime", act=raise_opset, once=True),
     Stage("fuse", "onnxruntime", FUSE),
-    Stage("onnxscript", "onnxruntime", act=fuse, once=True, processors=frozenset({"CUDA"})),
+    Stage("onnxscript", "onnxruntime", act=fuse, once=True, processors=frozenset({"CUDA"}),
+          needs=(EMPTY_HEADS,)),
     Stage("FuseElementwise", "experimental", act=fuse_element_wise, last=True,
           processors=frozenset({"CPU"})),
 )  # fmt: skip
@@ -258,9 +263,13 @@ def _run_stage(model: ir.Model, stage: Stage, tally: Tally, verify: Verifier | N
     start = time.perf_counter()
     if stage.act is None:
         done = apply_rules(model, stage.rules, tally, verify)
+    elif lacking := tally.missing(stage.needs):
+        done = 0
+        tally.declined.setdefault(stage.name, Counter())[lacking] += 1
     else:
         done = stage.act(model)
         if done:
+            tally.needs.update(stage.needs)
             tally.applied[stage.name] += done
             remove_dead(model)
             if verify is not None:

@@ -25,6 +25,9 @@ the search begins, and the others may end in nodes of their own.
 returns what takes the place of each returned value, in the same order; or a dictionary from old
 values to new ones, when which values are replaced is found out by looking around.
 
+``needs`` says which abilities of onnxruntime (`torchferry.graph.runtime`) the result relies on;
+the driver declines if the onnxruntime that will run the model lacks one.
+
 The driver does everything else: order of the inputs of commutative operators, inner values that
 others read, where new nodes stand, names, types, shapes and metadata, dead nodes, and whom to look
 at again. A module of rules ends with ``RULES``, a tuple of instances; their order is the order of
@@ -40,6 +43,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from torchferry.graph.runtime import Ability
 from torchferry.optimizer.pattern import Ops, Out, Pattern, Var, depth_of, roots_of
 
 __all__ = ["Declined", "Rule", "require"]
@@ -84,6 +88,10 @@ class Rule:
     def check(self, *args: Any, **kwargs: Any) -> None:
         """Decline, through `require`, where the rewrite would be wrong."""
 
+    def needs(self, *args: Any, **kwargs: Any) -> tuple[Ability, ...]:
+        """What onnxruntime must be able to do for the rewrite to be right; of what was found."""
+        return ()
+
     def rewrite(self, *args: Any, **kwargs: Any) -> Any:
         """What to put in its place; of a ``Block`` and what was found."""
         raise NotImplementedError(f"{self.name} has no rewrite")
@@ -115,13 +123,17 @@ class Rule:
         """How many nodes lie behind one another in the pattern at most."""
         return max(depth_of(output) for output in self.outputs)
 
-    def checked(self, found: dict[str, Any]) -> None:
-        """Call ``check`` with what it names.
+    def checked(self, found: dict[str, Any]) -> tuple[Ability, ...]:
+        """Call ``check`` and ``needs`` with what they name.
+
+        Returns:
+            What onnxruntime must be able to do.
 
         Raises:
             Declined: the rewrite would be wrong.
         """
         self.check(**{name: found.get(name) for name in self._check_names})
+        return self.needs(**{name: found.get(name) for name in self._needs_names})
 
     def rewritten(self, block: Any, found: dict[str, Any]) -> Any:
         """Call ``rewrite`` with what it names."""
@@ -130,6 +142,10 @@ class Rule:
     @cached_property
     def _check_names(self) -> list[str]:
         return _names(self.check)
+
+    @cached_property
+    def _needs_names(self) -> list[str]:
+        return _names(self.needs)
 
     @cached_property
     def _rewrite_names(self) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from torchferry.graph.runtime import Ability, has, installed
 from torchferry.optimizer.applied import AppliedRewrites
 from torchferry.optimizer.matcher import Miss
 
@@ -41,6 +43,8 @@ class Tally:
         misses: for `explain`, operator and reason to the nearest miss, deepest first.
         stages: what each stage did, in order.
         dump: writes each rewrite that is made.
+        onnxruntime: the version that will run the model.
+        needs: what the rewrites rely on that not every version can do.
     """
 
     explain: str | None = None
@@ -49,12 +53,19 @@ class Tally:
     misses: list[Miss] = field(default_factory=list)
     stages: list[StageCount] = field(default_factory=list)
     dump: AppliedRewrites | None = None
+    onnxruntime: str = field(default_factory=installed)
+    needs: set[Ability] = field(default_factory=set)
 
     def decline(self, rule: str, reason: str, node: ir.Node, matched: int) -> None:
         """Count that a rule found its pattern and left it."""
         self.declined.setdefault(rule, Counter())[reason] += 1
         if rule == self.explain:
             self.misses.append(Miss(matched, f"declined: {reason}", node))
+
+    def missing(self, needs: Iterable[Ability]) -> str:
+        """What the onnxruntime that will run the model does instead; empty if it has all."""
+        lacking = (ability.before for ability in needs if not has(self.onnxruntime, ability))
+        return next(lacking, "")
 
     def nearest(self, most: int = 10) -> list[Miss]:
         """The places where the explained rule came furthest, the furthest first."""

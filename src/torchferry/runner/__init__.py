@@ -1,6 +1,7 @@
 """Run a model on onnxruntime with the nested arguments and outputs of the PyTorch model."""
 
 from torchferry.runner.kernels import nodes_without_kernel
+from torchferry.runner.outputs import to_tensor
 from torchferry.runner.session import Session, run
 
-__all__ = ["Session", "nodes_without_kernel", "run"]
+__all__ = ["Session", "nodes_without_kernel", "run", "to_tensor"]

@@ -13,8 +13,11 @@ import numpy as np
 import onnxruntime
 
 from torchferry.errors import RunError, UsageError
+from torchferry.graph.outline import outline
+from torchferry.graph.runtime import LEAST_KEY, too_old
 from torchferry.runner.feeds import Feeder, InputInfo
-from torchferry.seams.ort import c_value, ort_errors
+from torchferry.runner.outputs import to_tensor
+from torchferry.seams.ort import ort_errors
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 if TYPE_CHECKING:
@@ -77,8 +80,8 @@ class Session:
             threads: that it may use; as many as there are cores when ``None``.
 
         Raises:
-            UsageError: the file does not exist or was not written by torchferry, or onnxruntime
-                has no such provider.
+            UsageError: the file does not exist, was not written by torchferry, or needs a newer
+                onnxruntime; or onnxruntime has no such provider.
             RunError: onnxruntime cannot load it; names the node it blames.
         """
         self.path = Path(path)
@@ -86,7 +89,7 @@ class Session:
             raise UsageError(f"no model at {self.path}")
         self._providers = _known(providers or ["CPUExecutionProvider"])
         self._threads = threads or 0
-        metadata = self.session.get_modelmeta().custom_metadata_map
+        metadata = self._loaded().get_modelmeta().custom_metadata_map
         if SIGNATURE_KEY not in metadata:
             raise UsageError(
                 f"{self.path} does not say how its inputs are nested: it was not written by "
@@ -108,6 +111,23 @@ class Session:
         if strange:
             raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")
         self._kinds = {name: _TYPES[kind][1] for name, kind in inputs.items()}
+
+    def _loaded(self) -> onnxruntime.InferenceSession:
+        """The session, unless the model needs a newer onnxruntime.
+
+        Raises:
+            UsageError: the model says that this onnxruntime is too old.
+        """
+        try:
+            session = self.session
+        except RunError as error:
+            if said := too_old(self.path, _least_onnxruntime(self.path)):
+                raise UsageError(said) from error
+            raise
+        metadata = session.get_modelmeta().custom_metadata_map
+        if said := too_old(self.path, metadata.get(LEAST_KEY)):
+            raise UsageError(said)
+        return session
 
     @cached_property
     def session(self) -> onnxruntime.InferenceSession:
@@ -168,7 +188,15 @@ class Session:
         except ort_errors() as error:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
             raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
-        return {name: _to_torch(r) for name, r in zip(self._outputs, results, strict=True)}
+        return dict(zip(self._outputs, map(_tensor, results), strict=True))
+
+
+def _least_onnxruntime(path: Path) -> str:
+    """What a model's metadata say; empty if the file cannot be read."""
+    try:
+        return outline(path).least_onnxruntime
+    except UsageError:
+        return ""
 
 
 def _known(providers: Sequence[str]) -> list[str]:
@@ -192,11 +220,14 @@ def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return plain.numpy()
 
 
-def _to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
-    import torch.utils.dlpack
-
-    # The public numpy() knows no bfloat16; without the clone the memory is the session's.
-    return torch.utils.dlpack.from_dlpack(c_value(value).to_dlpack()).clone()
+def _tensor(value: onnxruntime.OrtValue) -> torch.Tensor:
+    tensor = to_tensor(value)
+    if tensor is None:
+        raise RunError(
+            f"onnxruntime returns a {value.data_type()}, which PyTorch cannot hold: cast that "
+            "output in the model"
+        )
+    return tensor
 
 
 def _run_error(what: str, error: Exception, given: str = "") -> RunError:

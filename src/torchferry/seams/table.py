@@ -143,7 +143,9 @@ SEAMS: dict[str, Seam] = {
     "onnxscript.rewriter.ort_fusions.optimize_for_ort": Seam(
         "onnxscript's fusions for onnxruntime", "models are optimized without them"
     ),
-    "onnxruntime.OrtValue._ortvalue": Seam("results as tensors"),
+    "onnxruntime.OrtValue._ortvalue": Seam(
+        "results on a GPU as tensors", "results in the memory of the CPU are read as they are"
+    ),
     "transformers.PreTrainedConfig._experts_implementation": Seam(
         "float64 runs of mixtures of experts", "the reference is not run in float64"
     ),

@@ -13,8 +13,8 @@ __all__ = ["PACKAGES", "TESTED", "complaints", "installed", "numbers", "torchvis
 # The oldest and the newest minor version; pyproject.toml declares the same lower ends.
 TESTED = {
     "torch": ("2.11", "2.14"),
-    "transformers": ("4.56", "5.24"),
-    "onnxruntime": ("1.24", "1.32"),
+    "transformers": ("4.57", "5.24"),
+    "onnxruntime": ("1.25", "1.32"),
     "onnx": ("1.19", "1.23"),
     "onnx-ir": ("1.1", "1.1"),
     "onnxscript": ("0.7", "0.7"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["element_type", "tensor_of"]
+__all__ = ["element_type", "tensor_of", "torch_dtype"]
 
 _NUMBERS = {
     "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
@@ -22,6 +22,10 @@ _NUMBERS = {
 }  # fmt: skip
 _OF_DTYPE: dict[Any, int] = {
     getattr(torch, name): number for name, number in _NUMBERS.items() if hasattr(torch, name)
+}
+_WHOLE_BYTES = 20  # element types up to here take whole bytes, complex ones aside
+_OF_NUMBER: dict[int, Any] = {
+    number: dtype for dtype, number in _OF_DTYPE.items() if number <= _WHOLE_BYTES
 }
 
 
@@ -38,6 +42,15 @@ def element_type(dtype: Any) -> int:
         found = 8 if name.startswith(("<U", ">U", "StringDType")) else _NUMBERS.get(name, 0)
         _OF_DTYPE[dtype] = found
     return found
+
+
+def torch_dtype(number: int) -> torch.dtype | None:
+    """The dtype of an ONNX element type; ``None`` for text, and for less than a byte.
+
+    >>> torch_dtype(16)
+    torch.bfloat16
+    """
+    return _OF_NUMBER.get(number)
 
 
 def tensor_of(array: Any) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from torchferry.errors import UsageError
 from torchferry.seams.huggingface import classes_of
 from torchferry.zoo.family import SIZES, Family, Plain
-from torchferry.zoo.library import import_transformers
+from torchferry.zoo.library import check_transformers, import_transformers
 from torchferry.zoo.states import TASKS
 from torchferry.zoo.weights import draw_weights
 
@@ -25,7 +25,7 @@ def make_config(family: Family) -> Any:
     Raises:
         UsageError: transformers is missing, does not know the family, or does not take the sizes.
     """
-    transformers = import_transformers(f"zoo:{family.name}")
+    transformers = check_transformers(f"zoo:{family.name}", family.since)
     kind = family.kind or family.name
     if kind not in transformers.CONFIG_MAPPING:
         raise UsageError(

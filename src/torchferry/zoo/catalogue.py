@@ -59,6 +59,7 @@ class FamilyRow:
         tasks: what it can be built for, the default first.
         states: arrangements of inputs for the first task, the default first.
         parameters: number of weights of the model for its first task.
+        transformers: the oldest version that has it; empty of plain PyTorch.
     """
 
     family: str
@@ -67,6 +68,7 @@ class FamilyRow:
     tasks: tuple[str, ...]
     states: tuple[str, ...]
     parameters: int
+    transformers: str = ""
 
 
 def names() -> list[str]:
@@ -184,11 +186,13 @@ def rows() -> list[FamilyRow]:
                     model = make_untouched(row, row.tasks[0])
                 except UsageError:
                     said = f"not with transformers {installed}"
-                    found.append(FamilyRow(row.name, group, said, row.tasks, (), 0))
+                    found.append(FamilyRow(row.name, group, said, row.tasks, (), 0, row.since))
                     continue
                 tasks, states = row.tasks, states_of(row, row.tasks[0])
             count = sum(parameter.numel() for parameter in model.parameters())
-            found.append(FamilyRow(row.name, group, type(model).__name__, tasks, states, count))
+            since = "" if isinstance(row, Plain) else row.since
+            cls = type(model).__name__
+            found.append(FamilyRow(row.name, group, cls, tasks, states, count, since))
     return found
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchferry.zoo.library import OLDEST
+
 __all__ = ["SIZES", "Draw", "Family", "Plain"]
 
 SIZES: dict[str, Any] = {
@@ -37,6 +39,7 @@ class Family:
         kind: ``model_type`` of its configuration, where that is not the name.
         sizes: entries of the configuration that differ from `SIZES`, nested as it is.
         images: (batch, height, width) of three sets of images; without, the configuration's.
+        since: the oldest transformers that has it in the form that can be exported.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Family:
     kind: str = ""
     sizes: Mapping[str, Any] = field(default_factory=dict)
     images: tuple[tuple[int, int, int], ...] = ()
+    since: str = OLDEST
 
 
 Draw = Callable[[Mapping[str, int], torch.Generator], Any]

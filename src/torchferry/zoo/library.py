@@ -7,7 +7,10 @@ from types import ModuleType
 
 from torchferry.errors import UsageError
 
-__all__ = ["import_transformers"]
+__all__ = ["OLDEST", "check_transformers", "import_transformers"]
+
+OLDEST = "4.57"
+"""The oldest transformers that is tested, and that `pyproject.toml` accepts."""
 
 
 def import_transformers(purpose: str) -> ModuleType:
@@ -26,3 +29,26 @@ def import_transformers(purpose: str) -> ModuleType:
             f"{purpose} needs transformers ({error}): "
             "install it with  pip install 'torchferry[hf]'"
         ) from error
+
+
+def check_transformers(purpose: str, since: str) -> ModuleType:
+    """Import transformers of a version or a newer one.
+
+    Args:
+        purpose: see `import_transformers`.
+        since: major and minor version, ``"5.10"``.
+
+    Raises:
+        UsageError: transformers is not installed, or too old.
+    """
+    transformers = import_transformers(purpose)
+    if _number(transformers.__version__) < _number(since):
+        raise UsageError(
+            f"{purpose} needs transformers {since} or newer, and {transformers.__version__} is "
+            f"installed. Run pip install 'transformers>={since}'"
+        )
+    return transformers
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

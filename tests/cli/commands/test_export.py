@@ -38,7 +38,7 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
         "model": "zoo:mlp", "out": Path("out"), "inputs": None, "sizes": None,
         "budget": None, "target": "onnx", "opset": None,
         "dtype": None, "exporter": "to_onnx", "weights": "copy", "check": True,
-        "rewrite": False, "strict": False, "replace": False,
+        "rewrite": False, "strict": False, "replace": False, "onnxruntime": None,
     }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
         "export m.pt2 --output a/b --inputs f.py:sets --sizes n=1..4 --budget 2.5 --opset 18 "
         "--target onnxruntime "
         "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify "
-        "--rewrite --strict --force"
+        "--rewrite --strict --force --onnxruntime 1.28"
     )
     assert CliRunner().invoke(app, words.split()).exit_code == 0
     del given["progress"]
@@ -55,7 +55,7 @@ def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
         "model": "m.pt2", "out": Path("a/b"), "inputs": "f.py:sets", "sizes": "n=1..4",
         "budget": 2.5, "target": "onnxruntime",
         "opset": 18, "dtype": "bf16", "exporter": "onnx_dynamo", "weights": "reference",
-        "check": False, "rewrite": True, "strict": True, "replace": True,
+        "check": False, "rewrite": True, "strict": True, "replace": True, "onnxruntime": "1.28",
     }  # fmt: skip
     chosen = ("target", "dtype", "exporter", "weights")
     assert [type(given[name]) for name in chosen] == [str] * 4

@@ -104,6 +104,7 @@ def test_integers_at_the_ends_of_their_range(dtype, divisor):
 
     def function(x, y):
         floors = x // divisor, x // y, torch.div(x, divisor, rounding_mode="floor")
+        floors += x % divisor, x % y
         if divisor == -1:  # PyTorch ends the process where it rounds towards zero
             return floors
         return *floors, torch.div(x, y, rounding_mode="trunc")

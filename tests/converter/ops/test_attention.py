@@ -31,6 +31,11 @@ def added(*sizes):
     return torch.where(seen(*sizes), r(sizes), -torch.inf)
 
 
+def least(*sizes):
+    """A row that is hidden by the least number has equal weights."""
+    return torch.where(seen(*sizes), r(sizes), torch.finfo(torch.float32).min)
+
+
 def lines(dtype):
     return [tuple(t.to(dtype) for t in heads(*sizes)) for sizes in ((2, 5, 7), (1, 3, 9))]
 
@@ -53,6 +58,8 @@ CASES = [
     ),
     (attention, [(*PLAIN[0], added(2, 4, 5, 7)), (*PLAIN[1], added(1, 4, 3, 9))]),
     (attention, [(*PLAIN[0], added(2, 1, 5, 7)), (*PLAIN[1], added(1, 1, 3, 9))]),
+    (attention, [(*PLAIN[0], least(2, 4, 5, 7)), (*PLAIN[1], least(1, 4, 3, 9))]),
+    (attention, [(*PLAIN[0], least(5, 7)), (*PLAIN[1], least(3, 9))]),
     (lambda *t: attention(*t, enable_gqa=True), GROUPED),
     (
         lambda *t: attention(*t[:3], t[3], enable_gqa=True),
@@ -83,7 +90,10 @@ def test_few_nodes():
     model = check(attention, *PLAIN, target=TARGET)
     assert [n.op_type for n in model.graph] == ["Mul", "Transpose", "MatMul", "Softmax", "MatMul"]
     sets = [(*PLAIN[0], seen(2, 1, 5, 7)), (*PLAIN[1], seen(1, 1, 3, 9))]
-    assert [n.op_type for n in check(attention, *sets, opset=23).graph] == ["Attention"]
+    kinds = [n.op_type for n in check(attention, *sets, opset=23).graph]
+    assert kinds.count("Attention") == kinds.count("Where") == 1
+    assert not {"Softmax", "MatMul"} & {*kinds}
+    assert [n.op_type for n in check(attention, *PLAIN, opset=23).graph] == ["Attention"]
     both = check(lambda q, k, v, m: attention(q, k, v, m) + attention(q + 1, k, v, m), *sets)
     assert [n.op_type for n in both.graph].count("ReduceSum") == 1
 

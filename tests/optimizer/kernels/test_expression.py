@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from torchferry.graph.runtime import NAN_ERF
 from torchferry.optimizer.kernels import library
 from torchferry.optimizer.kernels.expression import (
     element,
@@ -18,6 +19,7 @@ from torchferry.optimizer.kernels.expression import (
 )
 from torchferry.optimizer.rule import Declined
 from torchferry.optimizer.rules.experimental import fuse_element_wise, kernel_library
+from versions import can
 
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="no C compiler")
 HEAD = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
@@ -116,6 +118,8 @@ def test_every_expression_computes_what_onnxruntime_does() -> None:
                 continue
             # onnxruntime's own treat infinities in ways of their own there; Clip makes them 3e38.
             strange = any(name in text for name in ("elu", "Sigmoid", "Clip"))
+            if "Erf" in text and not can(NAN_ERF):
+                want[np.isnan(got)] = np.nan
             known = np.abs(want) < 1e30 if strange else slice(None)
             np.testing.assert_allclose(got[known], want[known], 3e-6, 3e-6, err_msg=text)
 

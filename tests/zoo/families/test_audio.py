@@ -6,6 +6,7 @@ import pytest
 
 from torchferry.zoo import families, variants
 from torchferry.zoo.families.audio import AUDIO
+from versions import cache_in
 
 NAMES = families("audio")
 WAVES = [f"{row.name}/{task}" for row in AUDIO if row.name != "whisper" for task in row.tasks]
@@ -37,6 +38,6 @@ def test_a_feature_matters(state: str, nudged: Any) -> None:
 @pytest.mark.parametrize("part", ["self_attention_cache", "cross_attention_cache"])
 def test_an_element_of_either_cache_matters(part: str, how_far: Any) -> None:
     def change(inputs: dict[str, Any]) -> None:
-        getattr(inputs["cache"], part).layers[0].values[0, 1, 2, 1] += 1
+        getattr(cache_in(inputs), part).layers[0].values[0, 1, 2, 1] += 1
 
     assert how_far("whisper", change) > 1e-3

@@ -7,6 +7,8 @@ import torch
 
 from torchferry.zoo import families, variants
 from torchferry.zoo.families.decoder import DECODERS
+from torchferry.zoo.inputs.text import CACHE_NAMES, cache_name
+from versions import cache_in
 
 NAMES = families("decoder")
 STATEFUL = {"mamba", "mamba2", "bamba", "jamba"}
@@ -42,7 +44,7 @@ def test_a_masked_token_in_the_cache_matters(name: str, how_far: Any) -> None:
 
 def test_a_state_has_no_mask_when_it_is_all_there_is(built: Any) -> None:
     for name in ("mamba", "mamba2"):
-        assert list(built(name).input_sets[0]) == ["input_ids", "cache"]
+        assert list(built(name).input_sets[0]) == ["input_ids", cache_name(built(name).model)]
 
 
 # ALiBi and states count for themselves
@@ -58,7 +60,7 @@ def test_a_position_matters(name: str, how_far: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_element_of_the_cache_matters(name: str, layer: int, how_far: Any) -> None:
     def change(inputs: dict[str, Any]) -> None:
-        chosen = inputs["cache"].layers[layer]
+        chosen = cache_in(inputs).layers[layer]
         if hasattr(chosen, "recurrent_states"):
             chosen.recurrent_states[0].view(-1)[0] += 1  # the one that fades slowest
         else:
@@ -71,27 +73,28 @@ def test_an_element_of_the_cache_matters(name: str, layer: int, how_far: Any) ->
 def test_a_cached_step_continues_what_one_long_run_computes(name: str, built: Any) -> None:
     """The cache is the model's own: without it, the whole text gives the same."""
     empty = built(f"{name}/prefill-empty-cache")
-    inputs = {k: v for k, v in empty.input_sets[0].items() if k != "cache"}
+    inputs = {k: v for k, v in empty.input_sets[0].items() if k not in CACHE_NAMES}
     with torch.no_grad():
         whole = empty.model(**inputs).logits
         first = {name: value[:, :-1] for name, value in inputs.items()}
-        cache = empty.model(**first).cache
+        cache = cache_in(empty.model(**first))
         last = {name: value[:, -1:] for name, value in inputs.items()}
         last["attention_mask"] = inputs["attention_mask"]
         if name in ("mamba", "mamba2"):
             del last["attention_mask"]
-        step = empty.model(**last, cache=cache).logits
+        step = empty.model(**last, **{cache_name(empty.model): cache}).logits
     assert torch.allclose(step[:, -1], whole[:, -1], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(LAYER_KINDS))
 def test_the_cache_has_the_layers_that_transformers_makes(name: str, built: Any) -> None:
-    cache = built(name).input_sets[0]["cache"]
+    cache = cache_in(built(name).input_sets[0])
     assert [type(layer).__name__ for layer in cache.layers] == LAYER_KINDS[name]
-    empty = built(f"{name}/prefill-empty-cache").input_sets[0]["cache"]
+    empty = cache_in(built(f"{name}/prefill-empty-cache").input_sets[0])
     assert [type(layer).__name__ for layer in empty.layers or cache.layers] == LAYER_KINDS[name]
     assert all(getattr(layer, "keys", None) is None for layer in empty.layers)
-    states = [s for layer in empty.layers for s in getattr(layer, "recurrent_states", {}).values()]
+    kept = [getattr(layer, "recurrent_states", None) or {} for layer in empty.layers]
+    states = [state for states in kept for state in states.values()]
     assert all(state is None for state in states)
 
 
@@ -99,7 +102,7 @@ def test_the_cache_has_the_layers_that_transformers_makes(name: str, built: Any)
 def test_a_full_window_has_dropped_tokens(row: Any, built: Any) -> None:
     window = row.sizes["sliding_window"]
     full = built(f"{row.name}/decode-full-window").input_sets
-    lengths = [inputs["cache"].layers[0].keys.shape[2] for inputs in full]
+    lengths = [cache_in(inputs).layers[0].keys.shape[2] for inputs in full]
     assert lengths == [window - 1] * 3
     assert all(inputs["attention_mask"].shape[1] > window for inputs in full)
     below = built(f"{row.name}/decode").input_sets

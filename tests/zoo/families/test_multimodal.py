@@ -6,6 +6,7 @@ import pytest
 
 from torchferry.zoo import families, variants
 from torchferry.zoo.families.multimodal import MULTIMODAL
+from versions import cache_in
 
 NAMES = families("multimodal")
 ANSWERS = [row.name for row in MULTIMODAL if row.tasks[0] == "image-text-to-text"]
@@ -39,7 +40,7 @@ def test_a_position_matters(name: str, state: str, how_far: Any) -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_element_of_the_cache_matters(name: str, how_far: Any) -> None:
     def change(inputs: dict[str, Any]) -> None:
-        inputs["cache"].layers[1].values[0, 1, 5, 1] += 1
+        cache_in(inputs).layers[1].values[0, 1, 5, 1] += 1
 
     assert how_far(name, change) > 1e-3
 

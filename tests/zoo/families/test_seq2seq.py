@@ -6,6 +6,7 @@ import pytest
 
 from torchferry.zoo import families, variants
 from torchferry.zoo.families.seq2seq import SEQ2SEQ
+from versions import cache_in
 
 NAMES = families("seq2seq")
 
@@ -24,7 +25,7 @@ def test_it_runs_and_a_masked_token_matters(name: str, check_runs: Any, how_far:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_element_of_either_cache_matters(name: str, part: str, how_far: Any) -> None:
     def change(inputs: dict[str, Any]) -> None:
-        getattr(inputs["cache"], part).layers[1].values[0, 1, 2, 1] += 1
+        getattr(cache_in(inputs), part).layers[1].values[0, 1, 2, 1] += 1
 
     assert how_far(name, change) > 1e-3
 
@@ -32,7 +33,7 @@ def test_an_element_of_either_cache_matters(name: str, part: str, how_far: Any) 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_caches_are_as_long_as_what_was_read(name: str, built: Any) -> None:
     for inputs, tokens in zip(built(name).input_sets, (11, 9, 6), strict=True):
-        cache = inputs["cache"]
+        cache = cache_in(inputs)
         assert cache.cross_attention_cache.layers[0].keys.shape[2] == tokens
         assert inputs["encoder_outputs"].last_hidden_state.shape[1] == tokens
         assert cache.self_attention_cache.get_seq_length() > 0

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from versions import cache_in
+
 ANSWERS = ["llava", "qwen2_5_vl", "qwen2_vl"]
 
 
@@ -25,7 +27,7 @@ def test_a_step_follows_its_prompt(name: str, built: Any) -> None:
     for prompt, step in zip(prompts, built(f"{name}/decode").input_sets, strict=True):
         total = prompt["input_ids"].shape[1] + step["input_ids"].shape[1]
         assert step["attention_mask"].shape[1] == total
-        assert step["cache"].get_seq_length() == prompt["input_ids"].shape[1]
+        assert cache_in(step).get_seq_length() == prompt["input_ids"].shape[1]
         last = prompt["position_ids"].amax(-1)
         assert (step["position_ids"][..., 0] > last.amax()).any()
         assert "pixel_values" not in step

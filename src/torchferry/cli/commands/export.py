@@ -13,6 +13,7 @@ from torchferry.cli.options import (
     DtypeOption,
     InputsOption,
     ModelArgument,
+    RuntimeOption,
     SizesOption,
 )
 from torchferry.report.model import Report
@@ -87,6 +88,7 @@ def export(
     verify: _VerifyOption = True,
     rewrite: _RewriteOption = False,
     strict: _StrictOption = False,
+    onnxruntime: RuntimeOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -116,6 +118,7 @@ def export(
             check=verify,
             rewrite=rewrite,
             strict=strict,
+            onnxruntime=onnxruntime,
             replace=force,
             progress=begin,
         )

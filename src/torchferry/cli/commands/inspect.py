@@ -138,6 +138,7 @@ def _model_report(found: Outline, picture: Path | None) -> Report:
             ("made by", found.producer or "-"),
             ("opset", ", ".join(f"{domain} {version}" for domain, version in found.opsets)),
             ("IR version", str(found.ir_version)),
+            ("least onnxruntime", found.least_onnxruntime or "-"),
             ("initializers", weights),
             ("file", bytes_text(found.nbytes)),
         )

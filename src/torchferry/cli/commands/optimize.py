@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchferry.cli.options import RuntimeOption
 from torchferry.errors import UsageError
 from torchferry.report.model import Block, Facts, Report, Section, Table
 from torchferry.report.quantity import counted
@@ -71,6 +72,7 @@ def optimize(
     verify: _VerifyOption = False,
     max_iter: _RunsOption = -1,
     dump_applied_patterns: _DumpOption = None,
+    onnxruntime: RuntimeOption = None,
 ) -> Report:
     """Rewrite the model IN.onnx without changing what it computes.
 
@@ -91,6 +93,7 @@ def optimize(
         max_iter=max_iter,
         verifies=verify,
         dump_applied_patterns=dump_applied_patterns,
+        onnxruntime=onnxruntime,
     )
     model, tally = io.load(file), Tally(explain=explained)
     before = sum(1 for _ in all_nodes(model))

@@ -99,7 +99,7 @@ def floor_quotient(b: Block, x: Any, other: Any) -> ir.Value:
             return quotient
         x = b.cast(x, like)
         # one less where the remainder, which has the divisor's sign, has not that of x
-        return b.Sub(quotient, b.cast(_against(b, x, b.Mod(x, other)), x))
+        return b.Sub(quotient, b.cast(_against(b, x, _whole_rest(b, x, other)), x))
     x, other = b.cast(x, like), b.cast(other, like)
     rest = b.Mod(x, other, fmod=1)
     quotient = b.Round(b.Div(b.Sub(x, rest), other))
@@ -120,6 +120,19 @@ def _whole_quotient(b: Block, x: Any, other: Any) -> ir.Value:
     return b.Where(negated, b.Neg(x), b.Div(x, b.Where(negated, 1, other)))
 
 
+def _whole_rest(b: Block, x: Any, other: Any) -> ir.Value:
+    """What integers leave of a division rounded down.
+
+    The rest of the least one divided by -1 ends the process in onnxruntime before 1.32; every
+    integer leaves 0, as it does of a division by 1.
+    """
+    if not isinstance(x, ir.Value) or x.dtype not in _WIDE:
+        return b.Mod(x, other)
+    if not isinstance(other, ir.Value):
+        return b.Mod(x, 1 if other == -1 else other)
+    return b.Mod(x, b.Where(b.Equal(other, -1), 1, other))
+
+
 def _against(b: Block, x: ir.Value, other: ir.Value) -> ir.Value:
     """Where two numbers have opposite signs."""
     return b.Less(b.Mul(b.Sign(x), other), b.constant(0, x))
@@ -132,7 +145,7 @@ def remainder(b: Block, x: Any, other: Any) -> ir.Value:
     """What is left of a division rounded down; it has the sign of the divisor."""
     like = x if isinstance(x, ir.Value) else other
     if is_integer(like):
-        return b.Mod(x, other)
+        return _whole_rest(b, x, other)
     rest = b.Mod(x, other, fmod=1)
     if isinstance(other, (int, float)) and other != 0:
         beyond = b.Less(rest, 0) if other > 0 else b.Greater(rest, 0)

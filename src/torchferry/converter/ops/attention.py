@@ -51,7 +51,8 @@ def _one_node(
 ) -> bool:
     """Whether onnxruntime's Attention kernel takes the operands: its masks are not broadcast.
 
-    Nor does it take a scale that has no square root.
+    Nor does it take a scale that has no square root. An added mask may hide a row by the least
+    number, of which PyTorch makes equal weights and onnxruntime, since 1.28, zeros.
     """
     if query.dtype not in _ATTENTION or len(query.shape or ()) != 4:
         return False
@@ -62,6 +63,7 @@ def _one_node(
     axes, queries, keys = list(mask.shape or ()), list(query.shape or ()), list(key.shape or ())
     return (
         not causal
+        and mask.dtype == ir.DataType.BOOL
         and len(axes) in (2, 4)
         and _same(axes[-2], queries[-2])
         and _same(axes[-1], keys[-2])
@@ -86,9 +88,10 @@ def scaled_dot_product_attention(
     if attn_mask is not None and attn_mask.dtype != ir.DataType.BOOL:
         attn_mask = b.cast(attn_mask, query)
     if b.opset >= 23 and _one_node(query, key, attn_mask, is_causal, scale):
-        return b.Attention(
+        result = b.Attention(
             query, key, value, attn_mask, scale=scale, is_causal=1 if is_causal else None
         )
+        return result if attn_mask is None else _cleared(b, result, attn_mask)
     heads = _heads(query, key, enable_gqa)
     rank = len(key.shape or ())
     order = [*range(rank - 2), rank - 1, rank - 2]
@@ -101,9 +104,12 @@ def scaled_dot_product_attention(
         scores = _masked(b, scores, attn_mask)
     weights = _grouped(b, b.Softmax(scores, axis=-1), heads, rank)
     result = _parted(b, b.MatMul(weights, value), heads, rank)
-    if attn_mask is None:
-        return result
-    return b.Where(_seeing(b, attn_mask), result, b.constant(0, result))
+    return result if attn_mask is None else _cleared(b, result, attn_mask)
+
+
+def _cleared(b: Block, result: ir.Value, mask: ir.Value) -> ir.Value:
+    """The result with zeros for queries that see no key, of which runtimes make what they like."""
+    return b.Where(_seeing(b, mask), result, b.constant(0, result))
 
 
 def _factor(b: Block, query: ir.Value, scale: float | None) -> Any:

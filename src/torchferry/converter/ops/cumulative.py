@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
 from torchferry.converter.block import Block
 from torchferry.converter.control_flow import loop
-from torchferry.converter.kernel import is_floating, single
+from torchferry.converter.kernel import is_floating, is_integer, single
 from torchferry.converter.lowering import lowers
 from torchferry.seams.operators import aten
 
@@ -77,8 +78,14 @@ def multiply(
     return [inner.Mul(so_far, slice)]
 
 
+_ENDS = {"ReduceMin": "max", "ReduceMax": "min"}
+
+
 def nothing(b: Block, x: ir.Value, axis: int, reduction: str) -> ir.Value:
     """What a reduction gives for an empty axis, in the shape of a slice: where a run begins."""
+    if reduction in _ENDS and x.dtype is not None and is_integer(x):  # before 1.27 it is 0
+        zeros = nothing(b, x, axis, "ReduceSum")
+        return b.Add(zeros, b.constant(getattr(np.iinfo(x.dtype.numpy()), _ENDS[reduction]), x))
     return b.add(reduction, (b.Slice(x, [0], [0], [axis]), [axis]), keepdims=0)
 
 

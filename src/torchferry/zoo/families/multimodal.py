@@ -38,11 +38,11 @@ MULTIMODAL = (
         "text_config": {**SIZES, "model_type": "llama"},
         "vision_config": {**_VISION, "model_type": "clip_vision_model"},
         "image_token_index": 90, "image_seq_length": 9}),
-    Family("qwen2_5_vl", _ANSWER, sizes={
+    Family("qwen2_5_vl", _ANSWER, since="5.0", sizes={
         **_QWEN_TOKENS, "text_config": _QWEN_TEXT, "vision_config": {
             **_QWEN_VISION, "intermediate_size": 48, "out_hidden_size": 32, "window_size": 16,
             "fullatt_block_indexes": [1]}}),
-    Family("qwen2_vl", _ANSWER, sizes={
+    Family("qwen2_vl", _ANSWER, since="5.0", sizes={
         **_QWEN_TOKENS, "text_config": _QWEN_TEXT, "vision_config": {
             **_QWEN_VISION, "embed_dim": 32, "mlp_ratio": 2}}),
     Family("siglip", _COMPARE, sizes={

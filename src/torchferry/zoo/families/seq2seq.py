@@ -22,6 +22,6 @@ BART: dict[str, Any] = {
 SEQ2SEQ = (
     Family("bart", _TASKS, sizes=BART),
     Family("marian", _TASKS, sizes={**BART, "decoder_vocab_size": 99}),
-    Family("mbart", _TASKS, sizes=BART),
+    Family("mbart", _TASKS, sizes=BART, since="5.0"),
     Family("t5", _TASKS, sizes={"d_ff": 48, "num_decoder_layers": 2}),
 )

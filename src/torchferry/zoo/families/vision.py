@@ -21,7 +21,7 @@ VISION = (
     Family("convnext", _CLASSIFICATION, images=_ANY,
            sizes={**_STAGES, "num_stages": 2, "layer_scale_init_value": 1.0}),
     Family("deit", _CLASSIFICATION, sizes=_PATCHES),
-    Family("detr", ("object-detection",), images=_ANY, sizes={
+    Family("detr", ("object-detection",), images=_ANY, since="5.10", sizes={
         "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48,
         "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48,
         "num_queries": 7, "backbone_config": _BACKBONE}),

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from rewriting import feeds_for, keeps, parse, run, same_numbers
 
+from torchferry.graph.runtime import HIDDEN_ROWS
 from torchferry.optimizer.driver import apply_rules
 from torchferry.optimizer.rules import identity, reshape, transpose
 from torchferry.optimizer.rules.onnxruntime.attention_form import RULES
 from torchferry.optimizer.tally import Tally
+from versions import needs
 
 CLEAN = (*reshape.RULES, *transpose.RULES, *identity.RULES)
 SIZES = ({"a": 2, "b": 3, "t": 4}, {"a": 1, "b": 1, "t": 1}, {"a": 3, "b": 1, "t": 5})
@@ -124,6 +126,7 @@ FOUR = "float[a,4,b,8] q, float[a,2,t,8] k, float[a,2,t,8] v, bool[a,1,b,t] m"
 OUT = "float[a,4,b,8] y"
 
 
+@needs(HIDDEN_ROWS)
 @pytest.mark.parametrize("hidden", ["inf", "low"])
 @pytest.mark.parametrize("mask", ["bool[a,1,b,t]", "bool[b,t]", "bool[a,4,b,t]"])
 def test_the_kernel_makes_zeros_of_hidden_rows(mask, hidden):
@@ -140,6 +143,7 @@ def test_the_kernel_makes_zeros_of_hidden_rows(mask, hidden):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@needs(HIDDEN_ROWS)
 def test_in_flat_form_and_behind_a_cache_too():
     body = (
         SPLIT + "c = Cast<to=1>(m) n = ReduceSum(c, last) some = Greater(n, zero)"
@@ -159,6 +163,7 @@ FLOAT_SEEN = """f = Greater(m, inf) c = Cast<to=1>(f) n = ReduceSum(c, last)
 KEPT = "i = IsInf(m) added = Where(i, m, most)"
 
 
+@needs(HIDDEN_ROWS)
 def test_the_kernel_makes_zeros_of_rows_that_an_added_mask_hides():
     text = graph(FLOAT_SEEN.format(KEPT), FOUR.replace("bool", "float"), OUT)
     assert flat(text) == ["Max", "IsInf", "Where", "Attention"]
@@ -173,6 +178,7 @@ def test_the_kernel_makes_zeros_of_rows_that_an_added_mask_hides():
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@needs(HIDDEN_ROWS)
 def test_a_mask_of_numbers_hides_no_row():
     mask = FLOAT_SEEN.format("").replace("v, added", "v, most")
     chosen = mask.replace("f =", "m = Where(o, few, low) f =")
@@ -194,3 +200,41 @@ def test_a_mask_of_numbers_hides_no_row():
 def test_rows_that_something_else_puts_aside_stay(old, new, reason):
     text = graph(SEEN.replace(old, new), f"{FOUR}, bool[a,1,b,t] o", OUT)
     keeps(RULES, text, reason, opset=23)
+
+
+DIRECT = """c = Cast<to=1>(m) n = ReduceSum(c, last) some = Greater(n, zero)
+  u = Attention<scale=0.3>(q, k, v, m) y = Where(some, u, zero)"""
+
+
+@needs(HIDDEN_ROWS)
+@pytest.mark.parametrize("mask", ["bool[a,1,b,t]", "bool[b,t]", "bool[1,1,b,t]"])
+def test_a_bool_mask_that_the_node_takes_as_it_is(mask):
+    text = graph(DIRECT, FOUR.replace("bool[a,1,b,t]", mask), OUT)
+    assert flat(text) == ["Attention"]
+    before, after = parse(text, 23), parse(text, 23)
+    apply_rules(after, RULES, Tally())
+    feeds = feeds_for(before, {"a": 2, "b": 3, "t": 4})
+    feeds["m"][..., 1, :] = False
+    want, got = run(before, feeds)[0], run(after, feeds)[0]
+    assert not want[:, :, 1].any()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_an_added_mask_may_hide_by_the_least_number():
+    text = graph(DIRECT.replace("Cast<to=1>(m)", "Cast<to=1>(f)").replace(
+        "c =", "f = Greater(m, inf) c ="), FOUR.replace("bool", "float"), OUT)  # fmt: skip
+    keeps(RULES, text, "hide by the least number", opset=23)
+
+
+@pytest.mark.parametrize("body", [SEEN, SEEN.replace("inf", "low"), DIRECT])
+def test_an_onnxruntime_without_zeros_keeps_the_choice(body):
+    tally = Tally(onnxruntime="1.27.0")
+    before, after = parse(graph(body, FOUR, OUT), 23), parse(graph(body, FOUR, OUT), 23)
+    assert apply_rules(after, RULES, tally) == 0
+    assert tally.declined["SeenRows"][HIDDEN_ROWS.before] == 1
+    assert not tally.needs
+    feeds = feeds_for(before, {"a": 2, "b": 3, "t": 4})
+    feeds["m"][..., 1, :] = False
+    got = run(after, feeds)[0]
+    assert not got[:, :, 1].any()  # with every onnxruntime
+    assert np.isfinite(got).all()

@@ -7,10 +7,13 @@ import pytest
 from attention_graphs import CLEARED, END, FINITE, PRODUCT, SIZES, fused, graph
 from rewriting import feeds_for, keeps, parse, run, same_numbers
 
+from torchferry.graph.runtime import HIDDEN_ROWS
 from torchferry.optimizer.driver import apply_rules
 from torchferry.optimizer.folding import Fold
+from torchferry.optimizer.rules.identity import Identity
 from torchferry.optimizer.rules.onnxruntime.attention import RULES
 from torchferry.optimizer.tally import Tally
+from versions import can, needs
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,7 @@ HALF_BODY = (
 )
 
 
+@needs(HIDDEN_ROWS)
 @pytest.mark.parametrize("hidden", ["inf", "few"])
 def test_half_precision_where_no_score_is_rounded(hidden):
     text = graph(HALF.format(hidden) + HALF_BODY).replace("float[", "float16[")
@@ -97,11 +101,46 @@ def test_half_precision_where_no_score_is_rounded(hidden):
     same_numbers(parse(text, 23), after, SIZES, tolerance=4e-3)
 
 
+@needs(HIDDEN_ROWS)
 @pytest.mark.parametrize("masked", [FINITE, FINITE.replace("low", "inf"), "w = Where(m, x, inf) "])
 def test_cleared_nan(masked):
     fused(graph(PRODUCT + masked + CLEARED))
 
 
+@pytest.mark.parametrize(
+    ("masked", "mask"),
+    [
+        (FINITE.replace("low", "inf"), "bool[a,1,b,t]"),
+        ("w = Where(m, x, inf) ", "bool[b,t]"),
+        ("w = Add(x, m) ", "float[a,1,b,t]"),
+        (HALF, "bool[a,1,b,t]"),
+    ],
+)
+def test_cleared_nan_stay_for_an_onnxruntime_that_makes_them(masked, mask):
+    text = graph(PRODUCT + masked + CLEARED, mask)
+    if masked == HALF:
+        text = graph(HALF.format("inf") + HALF_BODY, mask).replace("float[", "float16[")
+    tally, after = Tally(onnxruntime="1.27"), parse(text, 23)
+    rules = (Fold(), *RULES) if masked == HALF else RULES
+    apply_rules(after, rules, tally)
+    assert tally.declined["Attention"] == {HIDDEN_ROWS.before: 1}
+    assert "Softmax" in {node.op_type for node in after.graph}
+    newer = Tally(onnxruntime="1.28")
+    assert apply_rules(parse(text, 23), rules, newer)
+    assert newer.needs == {HIDDEN_ROWS}
+
+
+def test_cleared_nan_of_a_mask_that_hides_no_row_are_fused_for_every_onnxruntime():
+    for masked in (FINITE, "w = Identity(x) "):
+        text = graph(PRODUCT + masked + CLEARED)
+        tally, after = Tally(onnxruntime="1.25"), parse(text, 23)
+        apply_rules(after, (Identity(), *RULES), tally)
+        assert tally.applied["Attention"] == 1
+        assert not tally.needs
+        same_numbers(parse(text, 23), after, SIZES)
+
+
+@needs(HIDDEN_ROWS)
 @pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1.0])
 def test_a_mask_from_outside_whose_nan_are_cleared(hidden):
     text = graph(PRODUCT + "w = Add(x, m) " + CLEARED, "float[a,1,b,t]")
@@ -114,6 +153,7 @@ def test_a_mask_from_outside_whose_nan_are_cleared(hidden):
     np.testing.assert_allclose(run(after, feeds)[0], run(before, feeds)[0], rtol=1e-5, atol=1e-5)
 
 
+@needs(HIDDEN_ROWS)
 @pytest.mark.parametrize("mask", [FINITE.replace("x, m0", "x1, m0"), "w = Add(m, x1)"])
 def test_a_bias_beside_the_mask(mask):
     """As relative positions are: the two are added to one another first."""
@@ -130,7 +170,7 @@ def test_two_masks():
     def text(end):
         return graph(PRODUCT + TWO + end, "bool[1,1,b,t] g, bool[a,1,b,t]")
 
-    for end in (END, CLEARED):
+    for end in (END, CLEARED) if can(HIDDEN_ROWS) else (END,):
         fused(text(end))
         before, after = parse(text(end), 23), parse(text(end), 23)
         apply_rules(after, RULES, Tally())

@@ -12,8 +12,10 @@ import pytest
 import torch
 
 import torchferry as tf
+from torchferry.graph.runtime import HIDDEN_ROWS
 from torchferry.optimizer.plan import plan_of, run_plan
 from torchferry.values.flatten import register_pytrees
+from versions import cache_in, can
 
 LAYERS = 2
 PLAN = [stage for stage in plan_of("default+onnxruntime") if stage.name != "onnxscript"]
@@ -61,7 +63,7 @@ def by_torch(attention: str) -> ir.Model:
 
 def feeds(model: ir.Model, batch: int, new: int, past: int):
     _, kwargs, _ = decoder("eager", batch, new, past)
-    layers = kwargs["cache"].layers
+    layers = cache_in(kwargs).layers
     caches = iter(
         [layer.keys for layer in layers] + [layer.values for layer in layers]
         if "key" in str(model.graph.inputs[4].name)
@@ -114,8 +116,9 @@ def test_nothing_is_left_of_what_guards_rows_without_keys() -> None:
     run_plan(model, PLAN)
     counts = Counter(node.op_type for node in model.graph)
     assert counts["Attention"] == LAYERS
-    assert not counts["ReduceMax"]
-    assert counts["Transpose"] == 1  # of the patches
+    if can(HIDDEN_ROWS):
+        assert not counts["ReduceMax"]
+        assert counts["Transpose"] == 1  # of the patches
     images = torch.randn(1, 3, 16, 16)
     want = module(images)[0].detach().numpy()
     np.testing.assert_allclose(

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from torchferry.dims import Size
+from torchferry.graph.runtime import HIDDEN_ROWS, Ability
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import (
     attribute,
@@ -250,6 +251,13 @@ class Attention(Rule):
             added = found.bias if found.mask is None else found.hidden
             exact = found.query.dtype == ir.DataType.FLOAT or hides_or_keeps(added)
             require(exact, "half-precise scores and their mask may round otherwise")
+
+    def needs(self, scores: ir.Value, cleared: ir.Node | None) -> tuple[Ability, ...]:
+        """Zeros for hidden rows, if those are what is made of them."""
+        found = read_scores(scores)
+        if cleared is None or found.mask is found.bias is None or self._is_causal(found):
+            return ()
+        return () if _is_safe(found) else (HIDDEN_ROWS,)
 
     def rewrite(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from torchferry.dims import Size
+from torchferry.graph.runtime import HIDDEN_ROWS, Ability
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import attribute, rank, shape, size
 from torchferry.optimizer.pattern import Ops, Var
@@ -150,7 +151,7 @@ class SeenRows(Rule):
     def pattern(self, p: Ops, seen: Var, q: Var, k: Var, v: Var, mask: Var) -> Any:
         chosen = p.Where(mask, p.constant(0), p.constant(hides))
         bounded = p.Max(mask, p.constant(), name="bounded")
-        added = p.any_of(chosen, p.Where(p.IsInf(mask), mask, bounded), bounded)
+        added = p.any_of(chosen, p.Where(p.IsInf(mask), mask, bounded), bounded, mask)
         attention = p.Attention(q, k, v, added, p.rest("past"), name="attention")
         return p.Where(seen, attention, p.constant(0, "zero"), name="node")
 
@@ -159,6 +160,8 @@ class SeenRows(Rule):
         bounded: ir.Node | None,
     ) -> None:  # fmt: skip
         require(sees(seen, mask), "it is not asked whether the mask hides a row")
+        if mask is attention.inputs[3]:
+            require(mask.dtype == ir.DataType.BOOL, "the mask may hide by the least number")
         if bounded is not None and bounded.outputs[0] is attention.inputs[3]:
             require(is_finite(mask), "the mask may hide by -inf, which Max does not keep")
         sizes, result = shape(seen), shape(attention.outputs[0])
@@ -166,6 +169,10 @@ class SeenRows(Rule):
         pairs = zip(sizes[::-1], result[::-1], strict=False)
         require(all(a in (1, b) for a, b in pairs), "the result is broadcast")
         require(rank(zero) <= len(result), "the result has more axes")
+
+    def needs(self) -> tuple[Ability, ...]:
+        """Zeros for hidden rows."""
+        return (HIDDEN_ROWS,)
 
     def rewrite(self, b: Block, attention: ir.Node) -> Any:
         return attention.outputs[0]

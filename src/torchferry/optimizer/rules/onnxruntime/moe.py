@@ -146,7 +146,9 @@ class MixtureOfExperts(Rule):
             activation_alpha=1.0, activation_beta=0.0,
             normalize_routing_weights=int(normalized is not None),
         )  # fmt: skip
-        return b.Mul(result, b.ReduceSum(softmax.outputs[0], [-1], keepdims=1))
+        # A product, as before 1.32 onnxruntime has no sums of no rows.
+        ones = np.ones((int(str(size(logits, 1))), 1), np.float32)
+        return b.Mul(result, b.MatMul(softmax.outputs[0], b.constant(ones)))
 
 
 def _experts(loop: ir.Node, sort: ir.Node, k: int) -> _Experts:
