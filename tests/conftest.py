@@ -21,10 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from torchferry.errors import UsageError
 
+# How long examples take says how busy the machine is, and nothing of the code.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 os.environ.setdefault("TORCHFERRY_CACHE", tempfile.mkdtemp(prefix="torchferry-tests-"))
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -36,6 +36,13 @@ def test_of_one_that_many_sizes_break_a_few_prove_nothing() -> None:
     assert found == Limits((EVEN, SMALL), (EVEN, SMALL))
 
 
+def test_what_an_operator_chooses_computes_the_same() -> None:
+    chosen = replace(EVEN, choice=True)
+    assert find_limits([chosen], [*RIGHT, at("equal", 2, 5)]) == Limits()
+    assert find_limits([chosen], [*RIGHT, at("differs", 2, 5)]).kept == (chosen,)
+    assert find_limits([chosen], RIGHT).kept == (chosen,)
+
+
 def test_one_that_makes_a_difference_is_a_limit() -> None:
     found = find_limits([EVEN, SEVERAL], [*RIGHT, at("differs", 2, 5), at("equal", 1, 4)])
     assert found == Limits((EVEN,), (EVEN,))
@@ -67,7 +74,7 @@ def test_a_failure_inside_leaves_the_sizes_that_agreed() -> None:
     assert (condition.test, condition.sizes) == ("n0 in (2, 3)", ("batch",))
     assert condition.line == "output y differs from PyTorch's: max abs 2, max rel 0.5"
     signature = found.applied(Signature((), (), {}, flatten(())[1], ()))
-    assert signature.conditions == (("n0 in (2, 3)", ("batch",), condition.line),)
+    assert signature.conditions == (("n0 in (2, 3)", ("batch",), condition.line, False),)
 
 
 def test_a_failure_that_no_size_explains_leaves_nothing() -> None:

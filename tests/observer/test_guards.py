@@ -130,3 +130,21 @@ def test_a_size_that_may_be_squeezed_is_not_1(body):
             assert rows < 3
             continue
         torch.testing.assert_close(got, model(*inputs))
+
+
+def test_what_an_operator_asks_is_told_from_what_code_asks():
+    """Strides of a view are an operator's choice; the ``if`` before it is not."""
+
+    def body(x, y):
+        z = x.view(x.shape[0], -1, 7) if x.shape[1] % 7 == 0 else x[:, None]
+        return z.transpose(1, 2).reshape(-1, 7), y
+
+    program = torch.export.export(
+        Model(body), (torch.randn(4, 14), torch.randn(2)),
+        dynamic_shapes=({0: DYNAMIC, 1: DYNAMIC}, None),
+    )  # fmt: skip
+    found = {str(one): one.choice for one in conditions_of(program)}
+    asked = [text for text, choice in found.items() if not choice]
+    assert len(asked) == 1
+    assert "% 7 == 0" in asked[0]
+    assert len(found) > 1

@@ -96,7 +96,7 @@ def _unmet(
     return [text for one in signature.conditions if (text := _broken(one, known))]
 
 
-def _broken(stored: tuple[str, tuple[str, ...], str], known: Mapping[str, int]) -> str:
+def _broken(stored: Sequence[Any], known: Mapping[str, int]) -> str:
     """A condition in words, if sizes do not meet it, or nobody can say; else ``""``."""
     try:
         condition = Condition(*stored)

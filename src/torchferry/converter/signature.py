@@ -72,7 +72,7 @@ def read_signature(
     tops = {str(named_path(program, path)[0]) for path, _ in flat_arguments(program)}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
     containers = {k: "None" for k, v in (defaults or {}).items() if v is None and k not in tops}
-    tests = tuple((one.test, one.sizes, one.line) for one in conditions)
+    tests = tuple(one.stored for one in conditions)
     return Signature(
         parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
         (*doubled, *returned), _integers(inputs, given, named),

@@ -27,6 +27,7 @@ class Condition:
         test: arithmetic, comparisons and a few functions of ``n0``, ``n1``, ...
         sizes: what these stand for: names of dimensions, or expressions of names.
         line: ``file:line: code`` that decided it, where that is known; it makes no difference.
+        choice: whether an operator of PyTorch asked, to choose between ways that compute the same.
 
     >>> condition = Condition("n0 % 4 == 2", ("batch",))
     >>> str(condition), condition.holds({"batch": 6}), condition.holds({"batch": 5})
@@ -36,6 +37,7 @@ class Condition:
     test: str
     sizes: tuple[str, ...]
     line: str = field(default="", compare=False)
+    choice: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         """Read it once, so that a text of another kind is known at the start.
@@ -44,6 +46,11 @@ class Condition:
             ValueError: it is one.
         """
         self.holds(dict.fromkeys(self.names, 1))
+
+    @property
+    def stored(self) -> tuple[str, tuple[str, ...], str, bool]:
+        """What it is made of."""
+        return self.test, self.sizes, self.line, self.choice
 
     @cached_property
     def names(self) -> frozenset[str]:

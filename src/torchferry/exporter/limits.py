@@ -40,7 +40,7 @@ class Limits:
 
     def applied(self, signature: Signature) -> Signature:
         """A signature whose model refuses calls that nothing was proven of."""
-        conditions = tuple((one.test, one.sizes, one.line) for one in (*self.kept, *self.agreed))
+        conditions = tuple(one.stored for one in (*self.kept, *self.agreed))
         return replace(signature, conditions=conditions, unproven=self.unproven)
 
 
@@ -51,9 +51,10 @@ def find_limits(
 ) -> Limits:
     """Tell conditions that make a difference from those that make none.
 
-    A condition that only sizes of 0 or 1 break is dropped if the exported model agreed with
-    PyTorch wherever it was run at such sizes, and it was run there. Of a condition that many sizes
-    break, a few that agree prove nothing: ``x * max(1, n / 40)`` does not tell 21 from 22.
+    A condition that only sizes of 0 or 1 break, or an operator's choice, is dropped if the
+    exported model agreed with PyTorch wherever it was run at sizes that break it, and it was run
+    there. Of others a few sizes that agree prove nothing: ``x * max(1, n / 40)`` does not tell 21
+    from 22.
 
     Args:
         conditions: what the program took for granted.
@@ -69,7 +70,7 @@ def find_limits(
     for condition in conditions:
         broken = [check for check in checks if condition.broken_by(check.sizes)]
         ran = [check for check in broken if check.refused is None]
-        if ran and all(check.ok for check in ran) and not condition.matters:
+        if ran and all(check.ok for check in ran) and (condition.choice or not condition.matters):
             continue
         needed = _unless_empty(condition, ran)
         kept.append(needed)

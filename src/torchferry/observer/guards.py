@@ -12,6 +12,7 @@ import operator
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le,
 }  # fmt: skip
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_OPERATORS = tuple(
+    _TORCH + name for name in ("_ops.py", "_prims", "_refs", "_meta_reg", "_subclasses", "_decomp")
+)
 _UNLIMITED = 2**31  # a bound as large as this is none
 _SPECIAL = 2  # the least size that torch takes for neither 0 nor 1, which it checks nowhere
 
@@ -68,7 +72,12 @@ def conditions_of(
     doubts = tuple(doubts)
     lines = guard_lines(program) | dict(lines or {})
     read = read_guards(program, named, (*guards_of(program), *doubts), lines)
-    found = {condition: None for guard in guards_of(program) for condition in read[guard]}
+    choices = {text for text, guard in _noted(program) if _is_choice(guard.sloc)}
+    found = {
+        replace(condition, choice=guard in choices): None
+        for guard in guards_of(program)
+        for condition in read[guard]
+    }
     known = tuple(found)
     found |= dict.fromkeys([*_of_ranges(program, named, known), *_of_squeezes(program, named)])
     for one in (one for guard in doubts for one in read[guard]):
@@ -281,22 +290,36 @@ def guard_lines(
         program: as torch.export made it, in this process.
         heard: lines by expression of torch's symbols, if somebody listened while it traced.
     """
+    heard = heard or {}
+    return {
+        text: heard.get(str(guard.expr)) or _line_of_torch(guard.sloc)
+        for text, guard in _noted(program)
+    }
+
+
+def _noted(program: ExportedProgram) -> list[tuple[str, Any]]:
+    """Each guard as text, with what torch has noted of it; of a program from a file, nothing."""
     environment = _shape_environment(program)
     if environment is None:
-        return {}
+        return []
     # What depends on data is checked by the program itself, not by a guard on its inputs.
     guards = [
         guard
         for guard in environment.guards
         if not any(str(name).startswith(("u", "zu")) for name in guard.expr.free_symbols)
     ]
-    if len(guards) != len(guards_of(program)):
-        return {}
-    pairs = zip(guards_of(program), guards, strict=True)
-    heard = heard or {}
-    return {
-        text: heard.get(str(guard.expr)) or _line_of_torch(guard.sloc) for text, guard in pairs
-    }
+    texts = guards_of(program)
+    return list(zip(texts, guards, strict=True)) if len(guards) == len(texts) else []
+
+
+def _is_choice(place: Any) -> bool:
+    """Whether an operator of PyTorch decided a guard, not Python code.
+
+    ``view`` asks whether sizes are equal to find strides, and computes the same either way; what
+    ``if`` decides may be anything. PyTorch's modules are Python code.
+    """
+    frame = getattr(place, "framework_loc", None)
+    return isinstance(frame, traceback.FrameSummary) and frame.filename.startswith(_OPERATORS)
 
 
 def _line_of_torch(place: Any) -> str:

@@ -52,9 +52,11 @@ def _refusal(condition: Condition, known: Mapping[str, int]) -> UsageError:
 
 
 @cache
-def _condition(test: str, sizes: tuple[str, ...], line: str = "") -> Condition:
+def _condition(
+    test: str, sizes: tuple[str, ...], line: str = "", choice: bool = False
+) -> Condition:
     try:
-        return Condition(test, sizes, line)
+        return Condition(test, sizes, line, choice)
     except ValueError as error:
         raise UsageError(
             f"the model's signature cannot be read: {error}; export it again"

@@ -75,7 +75,7 @@ class Signature:
     leaves: tuple[list[str] | Constant, ...]
     numbers: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    conditions: tuple[tuple[str, tuple[str, ...], str], ...] = ()
+    conditions: tuple[tuple[str, tuple[str, ...], str, bool], ...] = ()
     complex: tuple[str, ...] = ()
     integers: Mapping[str, str] = field(default_factory=dict)
     unproven: str = ""
@@ -172,8 +172,10 @@ def _texts(values: Any) -> dict[str, str]:
     return values
 
 
-def _tested(test: Any, sizes: Any, line: Any = "") -> tuple[str, tuple[str, ...], str]:
-    return _strings([test])[0], _strings(sizes), _strings([line])[0]
+def _tested(
+    test: Any, sizes: Any, line: Any = "", choice: Any = False
+) -> tuple[str, tuple[str, ...], str, bool]:
+    return _strings([test])[0], _strings(sizes), _strings([line])[0], choice is True
 
 
 def _reliance(word: Any) -> Reliance:
