@@ -168,7 +168,7 @@ def run(name: str, day: int) -> Row:
         return row
     python, done = install(name, text, base)
     if done.returncode:
-        row.judge("main job", done)
+        row.why.append(f"it cannot be installed here: {last(done)}")
         return row
     row.versions = call([python, "-c", ASK, *LIBRARIES], 60).stdout.split()
     job = [
