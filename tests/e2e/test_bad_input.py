@@ -214,7 +214,7 @@ def test_a_refusal_says_what_and_where(run: Run, words: str, code: int, said: st
 
 
 def test_onnxruntime_that_fails_is_4(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(model: ir.Model, patterns: str) -> ir.Model:
+    def spoil(model: ir.Model, patterns: str, **_: object) -> ir.Model:
         model.graph.node(0).op_type = "NoSuchOperator"
         return model
 

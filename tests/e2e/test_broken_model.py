@@ -135,8 +135,8 @@ def test_an_output_that_was_perturbed_in_the_file_is_named(
     walk = sys.modules[export.__module__]
     optimize = walk.optimize
 
-    def perturbing(model: ir.Model, patterns: str) -> ir.Model:
-        model = optimize(model, patterns)
+    def perturbing(model: ir.Model, patterns: str, **options: Any) -> ir.Model:
+        model = optimize(model, patterns, **options)
         weight = model.graph.initializers["right.bias"]
         weight.const_value = ir.tensor(weight.const_value.numpy() + 0.5, name=weight.name)
         return model

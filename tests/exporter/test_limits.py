@@ -43,6 +43,21 @@ def test_what_an_operator_chooses_computes_the_same() -> None:
     assert find_limits([chosen], RIGHT).kept == (chosen,)
 
 
+def test_a_failure_is_not_that_of_every_condition_that_it_breaks() -> None:
+    """Nothing is right of no rows, which says nothing of one column."""
+    rows, columns = Condition("n0 != 0", ("batch",)), Condition("n0 != 1", ("width",))
+    found = find_limits([rows, columns], [*RIGHT, at("equal", 2, 1), at("differs", 0, 1)])
+    assert found.kept == (rows,)
+
+
+def test_what_makes_a_difference_only_together_is_kept() -> None:
+    several, wide = Condition("n0 > 1", ("batch",)), Condition("n0 > 1", ("width",))
+    alone = [*RIGHT, at("equal", 1, 4), at("equal", 2, 1)]
+    assert find_limits([several, wide], alone) == Limits()
+    found = find_limits([several, wide], [*alone, at("differs", 1, 1)])
+    assert found.kept == found.limits == (several, wide)
+
+
 def test_one_that_makes_a_difference_is_a_limit() -> None:
     found = find_limits([EVEN, SEVERAL], [*RIGHT, at("differs", 2, 5), at("equal", 1, 4)])
     assert found == Limits((EVEN,), (EVEN,))

@@ -36,6 +36,7 @@ _FRESH = frozenset(
 def functional_form(target: Any) -> Any:
     """The overload that returns what this one writes to its first argument; ``None`` if none does.
 
+    >>> import torch
     >>> functional_form(torch.ops.aten.relu_.default)
     <OpOverload(op='aten.relu', overload='default')>
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchferry.dims import Condition
@@ -66,18 +66,31 @@ def find_limits(
         for check in checks
         if all(check.sizes.get(name, size) == size for name, size in (fixed or {}).items())
     ]
-    kept, limits = [], []
+    kept: dict[Condition, None] = {}
+    limits = []
     for condition in conditions:
         broken = [check for check in checks if condition.broken_by(check.sizes)]
         ran = [check for check in broken if check.refused is None]
-        if ran and all(check.ok for check in ran) and (condition.choice or not condition.matters):
+        tried = [check for check in ran if _broken(conditions, check) == [condition]] or ran
+        is_provable = condition.choice or not condition.matters
+        if tried and all(check.ok for check in tried) and is_provable:
             continue
-        needed = _unless_empty(condition, ran)
-        kept.append(needed)
+        needed = _unless_empty(condition, tried)
+        kept[needed] = None
         if (ran or not broken) and not needed.of_empty:
             limits.append(needed)
+    for check in checks:
+        # Each alone makes no difference, but together they do.
+        if check.refused is None and not check.ok and not _broken(kept, check):
+            together = _broken(conditions, check)
+            kept |= dict.fromkeys(together)
+            limits += together
     found = Limits(tuple(kept), tuple(limits))
     return _with_failures(found, checks)
+
+
+def _broken(conditions: Iterable[Condition], check: Check) -> list[Condition]:
+    return [condition for condition in conditions if condition.broken_by(check.sizes)]
 
 
 def _unless_empty(condition: Condition, ran: Sequence[Check]) -> Condition:
