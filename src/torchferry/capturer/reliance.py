@@ -1,8 +1,8 @@
-"""What code asks of its arguments besides types and sizes, which no captured program knows.
+"""Find what a model's code asks of its arguments beyond their types and sizes.
 
-``x.is_contiguous()``, ``x.requires_grad``, ``a is b``, the order of ``**kwargs``: few models ask,
-and one that does computes something else for another answer. So the model is run with arguments
-that differ in nothing else.
+``x.is_contiguous()``, ``x.requires_grad``, ``a is b``, the order of ``**kwargs``: a captured
+program keeps no guard for these. Few models ask, but one that does may compute something else. So
+the model is run on arguments that differ only in such a property.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Reliances:
-    """What a model's results hang on.
+    """Properties of the arguments that change what a model computes.
 
     Attributes:
-        asked: what its code asks of its arguments.
-        unmet: why the recorded call itself is none that the program may get; ``""`` if it is.
+        asked: the properties.
+        unmet: why the program must refuse even the recorded call; ``""`` if it need not.
     """
 
     asked: tuple[Reliance, ...] = ()
@@ -47,7 +47,7 @@ class Reliances:
 
 
 def run_model(model: torch.nn.Module, inputs: Arguments) -> Any:
-    """What a model returns for arguments that are its own to change; nothing else is moved on.
+    """Call a model, which may write to the arguments, and restore its buffers and random state.
 
     Raises:
         Exception: whatever the model raises.
@@ -96,7 +96,7 @@ def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:
 
     asked: list[Reliance] = []
     if not agrees(*_CHANGES.values()):
-        # What PyTorch refuses, as ``view`` does of a tensor with gaps, is no other answer.
+        # An error, such as that of ``view`` on a tensor with gaps, does not count as an answer.
         asked += [word for word, change in _CHANGES.items() if agrees(change) is False]
     if "memory layout" not in asked and _has_images(inputs):
         asked += ["memory layout"] * (agrees(_to_channels_last) is False)

@@ -28,7 +28,7 @@ from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.observer.unlike import unlike
-from torchferry.seams.pytorch import FakeTensor, guards_of
+from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
@@ -64,7 +64,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         for guard, said in read.items():
             if not said or not all(map(is_needless, said)):
                 kept.append(guard)
-    guards_of(program)[:] = kept
+    set_guards(program, kept)
     found = find_reliances(model, seen)
     unproven = found.unmet
     if right is not None and right.kind in ("differs", "failed"):
