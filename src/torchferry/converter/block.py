@@ -155,7 +155,7 @@ class Block:
         number = None if pairs else _number_of(x)  # a constant is one value for all who need it
         if number is not None:
             return self.constant(number, wanted)
-        cast: ir.Value = self.Cast(x, to=wanted.value)
+        cast: ir.Value = self.Cast(_kept_apart(self, x, wanted), to=wanted.value)
         if pairs:
             cast.meta["complex"] = True
         return cast
@@ -267,6 +267,27 @@ class Block:
         value: ir.Value = self.Shape(x, start=start or None, end=end)
         self._shapes[key] = value
         return value
+
+
+def _kept_apart(b: Block, x: ir.Value, wanted: ir.DataType) -> ir.Value:
+    """What a Cast made, so that onnxruntime computes it before it is cast again.
+
+    It makes one Cast of two where that gives something else: what a half rounds up (0.9999 to
+    1) is cut off before an integer, and what an int64 cuts off at its lower bits is undefined;
+    before 1.26 an integer's cutting (0.3 to 0) is lost before a bool.
+    """
+    inner = x.producer()
+    given = inner.inputs[0].dtype if inner is not None and inner.op_type == "Cast" else None
+    if given is None or x.dtype is None:
+        return x
+    if wanted == ir.DataType.BOOL and x.dtype.is_integer():
+        return b.Abs(x)
+    if wanted.is_integer() and given.is_floating_point():
+        if x.dtype.is_floating_point() and x.dtype.bitwidth < given.bitwidth:
+            return b.Max(b.Cast(x, to=ir.DataType.FLOAT.value))  # onnxruntime has none of bfloat16
+        if x.dtype == ir.DataType.INT64:
+            return b.Max(x)
+    return x
 
 
 def _number_of(x: ir.Value) -> Any:
