@@ -30,10 +30,19 @@ def guards(body: Any, *, settle: bool = True) -> tuple[list[str], tuple[str, ...
     return captured.program._guards_code, captured.doubts
 
 
-NEEDLESS = {
-    "the same either way": lambda x, y: x * 2 if x.shape[0] > 1 else x + x,
-    "of a sum": lambda x, y: x + y.sum() if x.shape[0] + y.shape[0] != 1 else y.sum() + x,
-}
+def masks_several(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] > 1:
+        x = x + torch.full_like(x, -torch.inf).triu(x.shape[1])
+    return x + y.sum()
+
+
+def masks_in_all(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] + y.shape[0] != 1:
+        x = x + torch.full_like(x, -torch.inf).triu(x.shape[1])
+    return x + y.sum()
+
+
+NEEDLESS = {"more for several": masks_several, "more for several in all": masks_in_all}
 SILENT = {  # torch keeps no guard of these: its symbols are positive
     "not 0": lambda x, y: x + y.sum() if y.shape[0] != 0 else x - 1,
     "truth": lambda x, y: x + y.sum() if y.shape[0] else x - 1,
@@ -41,6 +50,10 @@ SILENT = {  # torch keeps no guard of these: its symbols are positive
     "product": lambda x, y: x + y.sum() if x.shape[0] * y.shape[0] else x - 1,
 }
 NEEDED = {
+    # What else that code does, for other values and sizes, nobody knows.
+    "other code for the same": lambda x, y: x * 2 if x.shape[0] > 1 else x + x,
+    "a branch inside": lambda x, y: x * 2 if x.shape[0] > 1 else x * (3 if len(y) > 50 else 2),
+    "special values": lambda x, y: x / x if x.shape[0] != 1 else torch.ones_like(x),
     "another value at 1": lambda x, y: x * 2 if x.shape[0] > 1 else x + 1,
     "another shape at 1": lambda x, y: x[:, 0] if x.shape[0] != 1 else x,
     "a larger number": lambda x, y: x * 2 if x.shape[0] != 7 else x + x,

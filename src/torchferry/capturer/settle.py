@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 
-from torchferry.capturer.agreement import compare_calls
-from torchferry.capturer.reliance import find_reliances, run_model
+from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.result import Captured
+from torchferry.capturer.trial import Trial
 from torchferry.dims import Condition, parse_size, solve_renaming
-from torchferry.judge import Verdict, worst_verdict
+from torchferry.judge import Verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
 from torchferry.observer.guards import read_guards
 from torchferry.observer.naming import unaliased
-from torchferry.observer.observation import Call
-from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
-from torchferry.observer.unlike import unlike
 from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards
-from torchferry.values.clone import clone
-from torchferry.values.kinds import attempt
 
 __all__ = ["settle_guards"]
 
@@ -58,12 +53,17 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     read = read_guards(program, _names(captured, seen), guards)
     conditions = [condition for found in read.values() for condition in found]
     kept = []
-    with _asking(_Trial(model, seen, captured, conditions), model) as ask:
-        right = ask(None)
+    trial = Trial(model, seen, program, conditions, captured.joined)
+
+    def judge(question: Question, _: Note) -> Verdict | None:
+        return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
+
+    with _asking(judge, model) as ask:
         is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
         for guard, said in read.items():
             if not said or not all(map(is_needless, said)):
                 kept.append(guard)
+        right = ask(tuple(condition for guard in kept for condition in read[guard]))
     set_guards(program, kept)
     found = find_reliances(model, seen)
     unproven = found.unmet
@@ -71,56 +71,6 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         why = right.evidence or right.numbers
         unproven = f"the program is wrong for a call that was recorded: {why}"
     return replace(captured, doubts=(), relies=found.asked, unproven=unproven)
-
-
-class _Trial:
-    """Runs model and program beside each other."""
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        seen: Observation,
-        captured: Captured,
-        conditions: Sequence[Condition],
-    ) -> None:
-        self.model = model
-        self.seen = seen
-        self.captured = captured
-        self.conditions = conditions
-
-    def __call__(self, sizes: dict[str, int] | None, _: Note) -> Verdict | None:
-        """The verdict at sizes; at ``None`` on the recorded calls that meet the conditions."""
-        if sizes is None:
-            return worst_verdict(map(self._judged, self._recorded()))
-        inputs, _error = attempt(self.seen.inputs_at, sizes)
-        call = None if inputs is None else self._run(inputs)
-        if call is None:
-            return None
-        verdict = self._judged(call)
-        for other in unlike((call.args, call.kwargs)) if verdict.ok else ():
-            if (call := self._run(other)) is not None:
-                verdict = worst_verdict([verdict, self._judged(call)])
-        return verdict
-
-    def _recorded(self) -> Iterator[Call]:
-        for call in self.seen.calls:
-            sizes, inputs = self.seen.sizes_of(call), self.seen.normalized(call)
-            if any(condition.broken_by(sizes) for condition in self.conditions):
-                continue
-            found = self._run(inputs) if call.outputs is None else Call(*inputs, call.outputs)
-            if found is not None:
-                yield found
-
-    def _run(self, inputs: Arguments) -> Call | None:
-        # Code of users may fail in any way at sizes that were made up.
-        outputs, error = attempt(run_model, self.model, clone(inputs))
-        return None if error else Call(*inputs, outputs)
-
-    def _judged(self, call: Call) -> Verdict:
-        made = replace(self.seen, calls=[call])
-        captured = self.captured
-        (check,) = compare_calls(captured.program, made, captured.joined, model=self.model)
-        return check.verdict
 
 
 def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
@@ -135,21 +85,24 @@ def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
     )
 
 
-Ask = Callable[[dict[str, int] | None], Verdict | None]
+Question = dict[str, int] | tuple[Condition, ...]
+"""Sizes to try, or the conditions that the program keeps."""
+
+Ask = Callable[[Question], Verdict | None]
 """The verdict on the program at sizes, or on recorded calls; ``None`` where the model fails."""
 
 
 @contextmanager
 def _asking(
-    judge: Callable[[dict[str, int] | None, Note], Verdict | None], model: torch.nn.Module
+    judge: Callable[[Question, Note], Verdict | None], model: torch.nn.Module
 ) -> Iterator[Ask]:
     if not can_fork(model):
-        yield lambda sizes: judge(sizes, lambda *_: None)
+        yield lambda question: judge(question, lambda *_: None)
         return
     with Apart(judge) as apart:
 
-        def ask(sizes: dict[str, int] | None) -> Verdict | None:
-            answer = apart.ask(sizes, _SECONDS)
+        def ask(question: Question) -> Verdict | None:
+            answer = apart.ask(question, _SECONDS)
             ended = isinstance(answer, Ended)
             return Verdict("failed", evidence=answer.reason) if ended else answer
 

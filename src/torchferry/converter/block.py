@@ -277,17 +277,19 @@ def _kept_apart(b: Block, x: ir.Value, wanted: ir.DataType) -> ir.Value:
     before 1.26 an integer's cutting (0.3 to 0) is lost before a bool.
     """
     inner = x.producer()
-    given = inner.inputs[0].dtype if inner is not None and inner.op_type == "Cast" else None
-    if given is None or x.dtype is None:
+    source = inner.inputs[0] if inner is not None and inner.op_type == "Cast" else None
+    if source is None or source.dtype is None or x.dtype is None:
         return x
+    apart = x
     if wanted == ir.DataType.BOOL and x.dtype.is_integer():
-        return b.Abs(x)
-    if wanted.is_integer() and given.is_floating_point():
-        if x.dtype.is_floating_point() and x.dtype.bitwidth < given.bitwidth:
-            return b.Max(b.Cast(x, to=ir.DataType.FLOAT.value))  # onnxruntime has none of bfloat16
-        if x.dtype == ir.DataType.INT64:
-            return b.Max(x)
-    return x
+        apart = b.Abs(x)
+    elif wanted.is_integer() and source.dtype.is_floating_point():
+        if x.dtype.is_floating_point() and x.dtype.bitwidth < source.dtype.bitwidth:
+            # onnxruntime has no Max of bfloat16.
+            apart = b.Max(b.Cast(x, to=ir.DataType.FLOAT.value))
+        elif x.dtype == ir.DataType.INT64:
+            apart = b.Max(x)
+    return apart
 
 
 def _number_of(x: ir.Value) -> Any:

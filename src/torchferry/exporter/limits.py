@@ -73,7 +73,7 @@ def find_limits(
         ran = [check for check in broken if check.refused is None]
         tried = [check for check in ran if _broken(conditions, check) == [condition]] or ran
         is_provable = condition.choice or not condition.matters
-        if tried and all(check.ok for check in tried) and is_provable:
+        if tried and all(check.proves for check in tried) and is_provable:
             continue
         needed = _unless_empty(condition, tried)
         kept[needed] = None
@@ -95,7 +95,7 @@ def _broken(conditions: Iterable[Condition], check: Check) -> list[Condition]:
 
 def _unless_empty(condition: Condition, ran: Sequence[Check]) -> Condition:
     """That a size is not 0, where ``n > 1`` makes a difference only for that."""
-    wrong = [check for check in ran if not check.ok]
+    wrong = [check for check in ran if not check.proves]
     empty = Condition("n0 != 0", condition.sizes, condition.line)
     if len(condition.sizes) > 1 or condition.matters or len(wrong) == len(ran):
         return condition

@@ -123,7 +123,8 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
 def _branches(found: Findings) -> Iterator[str]:
     """Recorded sets that go another way through the code than the one that was captured."""
     for limit in found.limits.limits:
-        apart = [c for c in found.checks if not c.made and c.failed and limit.broken_by(c.sizes)]
+        recorded = [check for check in found.checks if not check.made]
+        apart = [c for c in recorded if c.refused is None and limit.broken_by(c.sizes)]
         if apart:
             at = f" at {limit.line}" if limit.line else ""
             yield (

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from torchferry.capturer import accept_aliases
 from torchferry.capturer.agreement import run_program
 from torchferry.capturer.joined import joined_leaves
+from torchferry.capturer.trial import Trial
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
 from torchferry.exporter.sizes import Sizes, further_sizes, other_sizes
@@ -24,7 +25,6 @@ from torchferry.judge.apart import can_fork
 from torchferry.judge.reference import Again
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
-from torchferry.observer.unlike import unlike
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
@@ -76,6 +76,7 @@ class Check:
         blame: which step brought a difference in, as a sentence.
         breaks: the condition of the captured program that the sizes do not fulfil.
         untried: why nothing was run, or not to its end: ``beyond the budget of 60 s``.
+        unproven: why it is right there, and says nothing of other values and sizes like these.
     """
 
     sizes: Sizes
@@ -88,6 +89,7 @@ class Check:
     changed: tuple[str, ...] = ()
     breaks: Condition | None = None
     untried: str | None = None
+    unproven: str = ""
 
     @property
     def failed(self) -> bool:
@@ -98,6 +100,11 @@ class Check:
     def ok(self) -> bool:
         """Whether one output at least was compared and none differs."""
         return not self.failed and any(o.verdict.ok for o in self.outputs)
+
+    @property
+    def proves(self) -> bool:
+        """Whether the exported model is right, also for other values, as far as one knows."""
+        return self.ok and not self.unproven
 
 
 def verify(
@@ -233,24 +240,22 @@ class _Runner:
 
         The captured program is asked, which computes in PyTorch as the model does.
         """
-        program = self.program
-        if program is None or _attempt(lambda: run_program(program, *inputs))[1] is not None:
+        trial = self._trial
+        if trial is None or _attempt(lambda: run_program(trial.program, *inputs))[1] is not None:
             return check
-        for other in unlike(inputs):
-            reference = self.reference(other, [])
-            if _attempt(lambda: reference.expected)[1] is not None:  # noqa: B023  (called at once)
-                continue
-            got, error = _attempt(partial(run_program, program, *other))
-            if error is not None:
-                return replace(check, error=f"the captured program fails at other values: {error}")
-            differing = [
-                Compared(path_text(path) or "output", verdict)
-                for path, verdict in reference.judge(got)
-                if verdict.kind == "differs"
-            ]
-            if differing:
-                return replace(check, outputs=tuple(differing), blame=_OTHER_VALUES)
+        verdict = trial.of(inputs, check.sizes)
+        if verdict.kind == "differs":
+            outputs = (Compared("the outputs", verdict),)
+            return replace(check, outputs=outputs, blame=_OTHER_VALUES)
+        if verdict.kind == "failed":
+            return replace(check, unproven=verdict.evidence)
         return check
+
+    @cached_property
+    def _trial(self) -> Trial | None:
+        if self.program is None:
+            return None
+        return Trial(self.model, self.seen, self.program, self.conditions, self.joined)
 
     def _compared(self, reference: Reference, got: Any, run: Again) -> Iterator[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]

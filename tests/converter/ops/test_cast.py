@@ -32,7 +32,7 @@ def is_defined(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (x >= limits.min) & (x <= limits.max)
 
 
-@pytest.mark.parametrize("middle", (*DTYPES, torch.bfloat16))
+@pytest.mark.parametrize("middle", [*DTYPES, torch.bfloat16])
 @pytest.mark.parametrize("given", DTYPES)
 def test_a_cast_of_a_cast(given, middle):
     """onnxruntime makes one of two where that gives something else."""

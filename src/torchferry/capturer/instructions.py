@@ -1,0 +1,42 @@
+"""Which instructions of the user's code Python runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from torchferry.values.source_line import is_library, is_own, package_of
+
+__all__ = ["run_instructions"]
+
+
+@contextmanager
+def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
+    """Collect the instructions that run inside the block, but for those of installed packages.
+
+    Each is a piece of code and the place in its bytecode. Packages ask for sizes to save time, and
+    their users have run them at all sizes.
+    """
+    found: set[tuple[CodeType, int]] = set()
+
+    def enter(frame: FrameType, _event: str, _: Any) -> Any:
+        file = frame.f_code.co_filename
+        if is_library(file) or is_own(file) or package_of(file):
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return note
+
+    def note(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "opcode":
+            found.add((frame.f_code, frame.f_lasti))
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)

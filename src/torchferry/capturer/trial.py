@@ -1,0 +1,169 @@
+"""Run a program beside its model at sizes that break what it takes for granted.
+
+That both agree there proves little by itself: a mask of ones masks nothing. So they get values
+unlike the recorded ones too, and other sizes; and where the model runs code of the user's that it
+runs at no usual size, nothing is proven, as that code may ask for more: ``if n == 1`` and then
+``if m > 50``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.capturer.agreement import compare_calls
+from torchferry.capturer.instructions import run_instructions
+from torchferry.capturer.reliance import run_model
+from torchferry.dims import Condition
+from torchferry.judge import Verdict, worst_verdict
+from torchferry.observer import Observation
+from torchferry.observer.naming import unaliased
+from torchferry.observer.observation import Call
+from torchferry.observer.sets import Arguments
+from torchferry.observer.tree import leaves_of, program_inputs
+from torchferry.observer.unlike import unlike
+from torchferry.values.clone import clone
+from torchferry.values.kinds import attempt
+
+__all__ = ["Trial"]
+
+_OTHER_CODE = "the model runs code there that it runs at no other size"
+_LARGE = (31, 4)  # sizes besides those that break a condition: this much more, times this much
+_MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
+
+
+class Trial:
+    """A model, and a program that was captured from it."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        seen: Observation,
+        program: ExportedProgram,
+        conditions: Sequence[Condition],
+        joined: Collection[str] = (),
+    ) -> None:
+        """Prepare.
+
+        Args:
+            model: the original.
+            seen: its observation.
+            program: as it was captured.
+            conditions: what it takes for granted of sizes.
+            joined: as `torchferry.capturer.Captured` has it.
+        """
+        self.model = model
+        self.seen = seen
+        self.program = program
+        self.conditions = tuple(conditions)
+        self.joined = joined
+
+    def recorded(self, kept: Collection[Condition]) -> Verdict:
+        """The worst verdict on the recorded calls that the program accepts.
+
+        Args:
+            kept: the conditions that it checks.
+        """
+        calls = [
+            call
+            for call in self.seen.calls
+            if not any(one.broken_by(self.seen.sizes_of(call)) for one in kept)
+        ]
+        inputs = [(call, self.seen.normalized(call)) for call in calls]
+        ran = [
+            self._run(given) if call.outputs is None else Call(*given, call.outputs)
+            for call, given in inputs
+            if self._fits(given)
+        ]
+        return worst_verdict(self._judged(call) for call in ran if call is not None)
+
+    def _fits(self, inputs: Arguments) -> bool:
+        """Whether sizes that are constants of the program, or equal in it, are so in a call."""
+        leaves = {unaliased(path): leaf for path, leaf in leaves_of(*inputs).items()}
+        sizes: dict[str, int] = {}
+        for path, node in program_inputs(self.program):
+            expected, got = node.meta["val"], leaves.get(unaliased(path))
+            if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+                # A symbol that torch found to be a constant still stands there as a symbol.
+                for size, given in zip(map(str, expected.shape), got.shape, strict=False):
+                    constant = int(size) if size.isdecimal() else given
+                    if constant != given or sizes.setdefault(size, given) != given:
+                        return False
+        return True
+
+    def at(self, sizes: dict[str, int]) -> Verdict | None:
+        """The verdict on calls of sizes that break conditions; ``None`` where the model fails."""
+        inputs, _error = attempt(self.seen.inputs_at, sizes)
+        call = None if inputs is None else self._run(inputs)
+        if call is None:
+            return None
+        verdict = self._judged(call)
+        return self.of((call.args, call.kwargs), sizes) if verdict.ok else verdict
+
+    def of(self, inputs: Arguments, sizes: dict[str, int]) -> Verdict:
+        """The verdict on calls like one that breaks conditions, and was found right itself."""
+        broken = [one for one in self.conditions if one.broken_by(sizes)]
+        others = [*unlike(inputs)]
+        if ran := self._instructions(inputs):
+            if not ran <= self._instructions_elsewhere(broken):
+                return Verdict("failed", evidence=_OTHER_CODE)
+            others += self._larger(sizes, broken)
+        calls = map(self._run, others)
+        return worst_verdict(self._judged(call) for call in calls if call is not None)
+
+    def _larger(self, sizes: dict[str, int], broken: Sequence[Condition]) -> Iterator[Arguments]:
+        """Inputs where all sizes are large but those that break conditions."""
+        small = {name for one in broken for name in one.names}
+        more, times = _LARGE
+        large = {
+            name: size if name in small else size * times + more for name, size in sizes.items()
+        }
+        inputs, error = attempt(self.seen.inputs_at, large)
+        if error is None and large != sizes and _count(inputs) <= _MOST:
+            yield inputs
+
+    def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[object]:
+        """What runs of the user's code at sizes that break none of some conditions.
+
+        The call that was captured is one whatever doubts say of its sizes.
+        """
+        found = self._instructions(self.seen.normalized(self.seen.best))
+        for sizes, instructions in self._usual:
+            if not any(one.broken_by(sizes) for one in broken):
+                found |= instructions
+        return found
+
+    @cached_property
+    def _usual(self) -> list[tuple[dict[str, int], set[object]]]:
+        """What runs in the recorded calls, and in one where no size is 0 or 1."""
+        seen = self.seen
+        calls = [(seen.sizes_of(call), seen.normalized(call)) for call in seen.calls]
+        usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+        inputs, error = attempt(seen.inputs_at, usual)
+        calls += [(usual, inputs)] if error is None else []
+        return [(sizes, self._instructions(given)) for sizes, given in calls]
+
+    def _instructions(self, inputs: Arguments) -> set[object]:
+        with run_instructions() as found:
+            self._run(inputs)
+        return {*found}
+
+    def _run(self, inputs: Arguments) -> Call | None:
+        # Code of users may fail in any way at sizes that were made up.
+        outputs, error = attempt(run_model, self.model, clone(inputs))
+        return None if error else Call(*inputs, outputs)
+
+    def _judged(self, call: Call) -> Verdict:
+        made = replace(self.seen, calls=[call])
+        (check,) = compare_calls(self.program, made, self.joined, model=self.model)
+        return check.verdict
+
+
+def _count(inputs: Arguments) -> int:
+    """How many numbers there are in the tensors of a call."""
+    leaves = leaves_of(*inputs).values()
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
