@@ -69,12 +69,21 @@ def sizes_of(b: Block, x: ir.Value) -> list[Size]:
 
 
 def sized(x: ir.Value, made: ir.Value, sizes: Sequence[Size]) -> ir.Value:
-    """What was made of ``x`` in a shape, which it learns as far as it is constant."""
-    axes = [
-        size if isinstance(size, int) and size >= 0 else ir.SymbolicDim(None) for size in sizes
-    ]
-    made.shape = ir.Shape([*axes, *([2] if is_complex(x) else [])])
+    """What was made of ``x`` in a shape, which it learns as far as it is constant.
+
+    What its axes are known to be stays: it may be ``x`` itself, or an input of the model.
+    """
+    learnt = [size if isinstance(size, int) and size >= 0 else None for size in sizes]
+    learnt += [2] if is_complex(x) else []
+    known = made.shape if made.shape is not None and len(made.shape) == len(learnt) else learnt
+    made.shape = ir.Shape(
+        [new if _is_open(old) else old for old, new in zip(known, learnt, strict=True)]
+    )
     return kept_complex(x, made)
+
+
+def _is_open(size: int | ir.SymbolicDim | None) -> bool:
+    return size is None or (isinstance(size, ir.SymbolicDim) and size.value is None)
 
 
 def same_size(x: Any, y: Any) -> bool:
