@@ -15,7 +15,7 @@ from torch.export.graph_signature import ConstantArgument
 from torchferry.dims import Condition
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import store_signature
-from torchferry.observer.naming import input_name, output_name
+from torchferry.observer.naming import ALIASES, input_name, output_name
 from torchferry.observer.tree import (
     containers_of,
     flat_arguments,
@@ -43,12 +43,12 @@ def read_signature(
     A cache's keys and values are ``past_key_values.0.key`` on the way in and ``present.0.key`` on
     the way out; the other names are paths (``encoder.0``), ``output_0`` for a tuple's items. An
     output whose name is taken, by an input or another output, is called ``output_NAME``. A
-    constant that is not among forward's ``defaults`` is required in every call. ``named`` is a
-    size in torch's symbols to the same in the user's names.
+    constant, or None, that is not among forward's ``defaults`` is required in every call.
+    ``named`` is a size in torch's symbols to the same in the user's names.
 
     Raises:
         ConversionError: two inputs would get the same name, or the outputs are nested in a class
-            that cannot be put together again.
+            that cannot be put together again. Or forward has both names of a cache.
     """
     given = list(program_inputs(program))
     inputs = [Slot(input_name(named_path(program, path)), path) for path, _ in given]
@@ -66,17 +66,25 @@ def read_signature(
     }
     structure, leaves, numbers, returned = _outputs(program, set(names))
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
+    if {*ALIASES} <= {*parameters, *(defaults or {})}:
+        raise ConversionError(
+            f"forward has both arguments {' and '.join(ALIASES)}, which are taken for one, since "
+            "transformers' releases call a cache by either name: rename one"
+        )
     known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
     required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
     # Whoever gives a default by name gives what was exported, unless something else was given.
     tops = {str(named_path(program, path)[0]) for path, _ in flat_arguments(program)}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
     containers = {k: "None" for k, v in (defaults or {}).items() if v is None and k not in tops}
+    containers |= _containers(program)
+    nones = [name for name, kind in containers.items() if kind == "None"]
+    required += tuple(name for name in nones if (defaults or {}).get(name, ...) is not None)
     tests = tuple(one.stored for one in conditions)
     return Signature(
         parameters, tuple(inputs), constants, structure, leaves, numbers, required, tests,
         (*doubled, *returned), _integers(inputs, given, named),
-        containers=containers | _containers(program),
+        containers=containers,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from torchferry.converter.size import Sizes
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
 from torchferry.observer.tree import fixed_integer
-from torchferry.seams.pytorch import storage_number
+from torchferry.seams.pytorch import is_functorch_tensor, storage_number
 from torchferry.values.source_line import user_line
 
 __all__ = ["register_initializers", "translate"]
@@ -55,7 +55,8 @@ def translate(
         MissingLowering: operators that neither we nor onnxscript nor torch's decompositions know,
             all of them.
         LoweringFailed: one operator cannot be written with what it is given.
-        ConversionError: an input is no tensor, or nothing that is computed is returned.
+        ConversionError: an input is no tensor, a tensor is of torch.func, or nothing that is
+            computed is returned.
     """
     program = prepared(program)
     _check_known(program)
@@ -101,6 +102,12 @@ def _bound(program: ExportedProgram, scope: Scope, as_stored: bool) -> Iterator[
     held = {**program.state_dict, **program.constants}
     names: dict[int, list[str]] = {}  # of the weights that lie in one memory
     for name, tensor in held.items():
+        if is_functorch_tensor(tensor):
+            raise ConversionError(
+                f"the program holds {name}, a tensor that exists only inside torch.func (grad, "
+                "jacrev, vmap) while it is traced: torch.export has lost how it is computed. "
+                "Compute the derivative outside the model, or with torch.autograd.grad"
+            )
         if _stored(tensor):
             names.setdefault(storage_number(tensor.untyped_storage()), []).append(name)
     for node, spec in zip(

@@ -31,7 +31,7 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> Any:
 
     Raises:
         SyntaxError: there is something else in it.
-        ArithmeticError: it divides by zero, or a power is too large.
+        ArithmeticError: it divides by zero, or a power is too large or no real number.
 
     >>> value_of(ast.parse("n0 % 4 == 2", mode="eval").body, {"n0": 6})
     True
@@ -47,6 +47,8 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> Any:
             base, power = value_of(left, known), value_of(right, known)
             if abs(power) > 8 or abs(base) > _LARGEST:
                 raise OverflowError
+            if base < 0 and power != int(power):
+                raise ArithmeticError  # a root that is no real number
             return base**power
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](value_of(left, known), value_of(right, known))

@@ -110,7 +110,10 @@ def settled(
         times: how far an element may differ, of what it moves.
     """
     moves, off = spread(expected, others), apart(expected, got)
-    if moves is None or off is None or not bool(moves.any()):
+    if moves is None or off is None:
+        return None
+    moves = moves.masked_fill(moves.isinf(), 0.0)  # a number is never as good as an infinity
+    if not bool(moves.any()):
         return None
     bound = times * moves
     if typical and moves.numel():

@@ -115,7 +115,9 @@ class Feeder:
         from torchferry.seams.pytorch import pytree
 
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        paths = self._paths.get(structure)
+        # None is a leaf like any other for PyTorch, and not for the model's code.
+        key = structure, tuple(leaf is None for leaf in leaves)
+        paths = self._paths.get(key)
         # Another object may be of a class that PyTorch is still to be told of.
         if paths is None or not all(isinstance(leaf, _plain()) for leaf in leaves):
             register_pytrees()
@@ -125,7 +127,7 @@ class Feeder:
             self._check_containers(args, kwargs)
             if len(self._paths) >= _STRUCTURES:
                 self._paths.clear()
-            self._paths[structure] = paths
+            self._paths[key] = paths
         return zip(paths, leaves, strict=True)
 
     def _check_containers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -138,12 +140,14 @@ class Feeder:
             path_text(self._named(path)): kind
             for path, kind in containers_of(args, kwargs).items()
         }
+        required = {_constant_name(self._signature, key) for key in self._signature.required}
         for place in dict.fromkeys([*exported, *given]):
             wanted, got = exported.get(place, "nothing"), given.get(place, "nothing")
-            absent = (wanted, got) == ("None", "nothing")  # as the default mostly is
-            if wanted != got and not absent and not self._is_leaf(place):
+            default = (wanted, got) == ("None", "nothing") and place not in required
+            if wanted != got and not default and not self._is_leaf(place):
+                now = "something else, or left out" if got == "nothing" else got
                 raise UsageError(
-                    f"argument {place} is {got}, and was exported as {wanted}: the model's code "
+                    f"argument {place} is {now}, and was exported as {wanted}: the model's code "
                     "may do something else for it. Give it as exported, or export it so"
                 )
 
@@ -195,7 +199,7 @@ class Feeder:
         check_reliances(asked, names, [path_text(path) for path in self._places])
         for key in self._signature.required:
             name = _constant_name(self._signature, key)
-            if name not in names:
+            if key in self._signature.constants and name not in names:
                 value = self._signature.constants[key]
                 raise UsageError(
                     f"argument {name} was exported as {value!r}, which is not "
@@ -204,11 +208,13 @@ class Feeder:
 
 
 def _is_same(wanted: Constant, value: Any) -> bool:
-    """Whether a constant is the one exported; 2 is not 2.0, which makes floats of integers."""
-    if not isinstance(value, type(wanted)) or isinstance(value, bool) != isinstance(wanted, bool):
-        return False
-    # Only NaN differs from itself.
-    return wanted == value or (wanted != wanted and value != value)  # noqa: PLR0124
+    """Whether a constant is the one exported: 2 is not 2.0, True or an enumeration's 2.
+
+    Code may ask for any of it, and divides by 0.0 and -0.0 to other results.
+    """
+    if isinstance(wanted, str):
+        return isinstance(value, str) and wanted == value
+    return type(value) is type(wanted) and repr(value) == repr(wanted)
 
 
 @cache
