@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -104,8 +104,20 @@ def convert(
     model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    conditions = conditions_of(program, names, lines, doubts)
+    conditions = [*conditions_of(program, names, lines, doubts), *_of_kernels(model)]
     return _finished(model, program, names, defaults, conditions=conditions, **known)
+
+
+def _of_kernels(model: ir.Model) -> Iterator[Condition]:
+    """Sizes at which onnxruntime, up to 1.32 at least, ends the process that runs it."""
+    found: dict[Condition, None] = {}
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        value = node.inputs[0] if node.op_type in ("LSTM", "GRU") else None
+        for size in () if value is None or value.shape is None else value.shape.dims[:2]:
+            if isinstance(size, ir.SymbolicDim) and size.value is not None:
+                line = f"onnxruntime's {node.op_type} takes no empty batch or sequence"
+                found.setdefault(Condition("n0 != 0", (size.value,), line))
+    yield from found
 
 
 def convert_with_torch(
