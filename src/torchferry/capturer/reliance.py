@@ -79,7 +79,11 @@ def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
         return answer(None, lambda *_: None)
     with Apart(answer) as apart:
         found = apart.ask(None, _SECONDS)
-    return found if isinstance(found, Reliances) else Reliances()  # no time, or no memory
+    if isinstance(found, Reliances):
+        return found
+    if found.kind == "fault":  # it is ours, and shows here
+        return answer(None, lambda *_: None)
+    return Reliances()  # no time, or no memory
 
 
 def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:
@@ -98,8 +102,9 @@ def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:
     if not agrees(*_CHANGES.values()):
         # An error, such as that of ``view`` on a tensor with gaps, does not count as an answer.
         asked += [word for word, change in _CHANGES.items() if agrees(change) is False]
-    if "memory layout" not in asked and _has_images(inputs):
-        asked += ["memory layout"] * (agrees(_to_channels_last) is False)
+    for change in (_to_transposed, *[_to_channels_last] * _has_images(inputs)):
+        if "memory layout" not in asked and agrees(change) is False:
+            asked.append("memory layout")
     if (twins := _twins(inputs)) is not None:
         alike = _changed(twins, torch.clone)
         apart, failed = attempt(run_model, model, clone(alike))
@@ -140,9 +145,18 @@ def _to_other_layout(inputs: Arguments) -> Arguments:
         if not tensor.is_contiguous():
             return tensor.contiguous()
         room = tensor.new_empty((*reversed(tensor.shape), 2))[..., 1]
-        return room.permute(*reversed(range(tensor.ndim))).copy_(tensor)
+        return _reversed(room).copy_(tensor)
 
     return _changed(inputs, move)
+
+
+def _to_transposed(inputs: Arguments) -> Arguments:
+    """Tensors without gaps whose first axis is the innermost: ``x.T`` is contiguous."""
+    return _changed(inputs, lambda x: _reversed(_reversed(x).contiguous()))
+
+
+def _reversed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.permute(tuple(reversed(range(tensor.ndim))))
 
 
 def _to_channels_last(inputs: Arguments) -> Arguments:

@@ -103,6 +103,8 @@ def _asking(
 
         def ask(question: Question) -> Verdict | None:
             answer = apart.ask(question, _SECONDS)
+            if isinstance(answer, Ended) and answer.kind == "fault":  # it is ours, and shows here
+                return judge(question, lambda *_: None)
             ended = isinstance(answer, Ended)
             return Verdict("failed", evidence=answer.reason) if ended else answer
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ast
 import operator
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.export import ExportedProgram
@@ -29,12 +32,14 @@ from torchferry.observer.tree import (
     program_inputs,
 )
 from torchferry.seams.pytorch import guards_of
+from torchferry.seams.symbols import expression_text
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 __all__ = [
     "conditions_of",
     "guard_lines",
+    "guards_noted",
     "guards_of_special_sizes",
     "read_guards",
     "store_signature",
@@ -48,6 +53,8 @@ _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OPERATORS = tuple(
     _TORCH + name for name in ("_ops.py", "_prims", "_refs", "_meta_reg", "_subclasses", "_decomp")
 )
+_LATER: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+"""By torch's notes on the sizes of a program: guards added since it was captured."""
 _UNLIMITED = 2**31  # a bound as large as this is none
 _SPECIAL = 2  # the least size that torch takes for neither 0 nor 1, which it checks nowhere
 
@@ -79,7 +86,8 @@ def conditions_of(
         for condition in read[guard]
     }
     known = tuple(found)
-    found |= dict.fromkeys([*_of_ranges(program, named, known), *_of_squeezes(program, named)])
+    others = (*_of_ranges(program, named, known), *_of_squeezes(program, named))
+    found |= dict.fromkeys([*others, *_of_operators(program, named)])
     for one in (one for guard in doubts for one in read[guard]):
         beyond = int(one.test.rpartition(" ")[2])
         found |= dict.fromkeys(_unless_known(one.test, one.sizes[0], beyond, known))
@@ -297,16 +305,46 @@ def guard_lines(
     }
 
 
+@contextmanager
+def guards_noted(program: ExportedProgram) -> Iterator[None]:
+    """Remember what torch decides of sizes inside the block, while it takes operators apart.
+
+    ``conditions_of`` has it from then on: a program's own guards are those of its capture, and
+    torch asks nothing again that it has decided.
+    """
+    environment = _shape_environment(program)
+    count = 0 if environment is None else len(environment.guards)
+    try:
+        yield
+    finally:
+        if environment is not None and len(environment.guards) > count:
+            _LATER.setdefault(environment, []).extend(environment.guards[count:])
+
+
+def _of_operators(program: ExportedProgram, named: Callable[[str], str]) -> Iterator[Condition]:
+    """What torch decided of sizes when it took operators of the program apart."""
+    environment = _shape_environment(program)
+    for guard in () if environment is None else _LATER.get(environment, ()):
+        symbols = sorted(map(str, guard.expr.free_symbols))
+        test = expression_text(guard.expr)
+        for number, symbol in enumerate(symbols):
+            test = re.sub(rf"\b{symbol}\b", f"n{number}", test)
+        line = _line_of_torch(guard.sloc)
+        yield Condition(test, tuple(map(named, symbols)), line, choice=True)
+
+
 def _noted(program: ExportedProgram) -> list[tuple[str, Any]]:
     """Each guard as text, with what torch has noted of it; of a program from a file, nothing."""
     environment = _shape_environment(program)
     if environment is None:
         return []
     # What depends on data is checked by the program itself, not by a guard on its inputs.
+    later = _LATER.get(environment, ())
     guards = [
         guard
         for guard in environment.guards
-        if not any(str(name).startswith(("u", "zu")) for name in guard.expr.free_symbols)
+        if not any(guard is one for one in later)
+        and not any(str(name).startswith(("u", "zu")) for name in guard.expr.free_symbols)
     ]
     texts = guards_of(program)
     return list(zip(texts, guards, strict=True)) if len(guards) == len(texts) else []

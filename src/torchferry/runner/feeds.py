@@ -127,7 +127,8 @@ class Feeder:
             self._check_containers(args, kwargs)
             if len(self._paths) >= _STRUCTURES:
                 self._paths.clear()
-            self._paths[key] = paths
+            if all(isinstance(part, str) for path, _ in keyed for part in _keys_of(path)):
+                self._paths[key] = paths  # structures with the keys 1 and True are equal
         return zip(paths, leaves, strict=True)
 
     def _check_containers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -215,6 +216,13 @@ def _is_same(wanted: Constant, value: Any) -> bool:
     if isinstance(wanted, str):
         return isinstance(value, str) and wanted == value
     return type(value) is type(wanted) and repr(value) == repr(wanted)
+
+
+def _keys_of(key_path: Any) -> Iterator[Any]:
+    """The keys of dictionaries on the way to a leaf."""
+    from torchferry.seams.pytorch import pytree
+
+    return (key.key for key in key_path if isinstance(key, pytree.MappingKey))
 
 
 @cache

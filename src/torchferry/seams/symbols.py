@@ -6,7 +6,14 @@ from typing import Any
 
 from torchferry.seams.table import reach
 
-__all__ = ["has_unbacked_symbols", "is_known_true", "new_shape_env", "trace_fake", "vmap_indexing"]
+__all__ = [
+    "expression_text",
+    "has_unbacked_symbols",
+    "is_known_true",
+    "new_shape_env",
+    "trace_fake",
+    "vmap_indexing",
+]
 
 _SIZES = "torch.fx.experimental.symbolic_shapes"
 
@@ -19,6 +26,11 @@ def is_known_true(condition: Any) -> bool:
 def has_unbacked_symbols(size: Any) -> bool:
     """Whether a size depends on data."""
     return bool(reach(f"{_SIZES}.free_unbacked_symbols")(size))
+
+
+def expression_text(expression: Any) -> str:
+    """A guard's expression as Python has it: ``s0 % 2 == 0``."""
+    return str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
 
 
 def new_shape_env() -> Any:

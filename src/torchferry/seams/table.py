@@ -166,6 +166,7 @@ SEAMS: dict[str, Seam] = {
     "torch._higher_order_ops.scan.scan": Seam("loops that collect"),
     "torch.fx.experimental.proxy_tensor.make_fx": Seam("flex_attention"),
     "torch.fx.experimental.symbolic_shapes.ShapeEnv": Seam("flex_attention"),
+    "torch.utils._sympy.printers.PythonPrinter": Seam("operators that torch decomposes by size"),
     "torch.fx.experimental.symbolic_shapes.statically_known_true": Seam("caches"),
     "torch.fx.experimental.symbolic_shapes.free_unbacked_symbols": Seam("Hugging Face's models"),
     "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex": Seam("flex_attention"),
