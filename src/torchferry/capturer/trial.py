@@ -8,7 +8,7 @@ runs at no usual size, nothing is proven, as that code may ask for more: ``if n 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -107,13 +107,18 @@ class Trial:
     def of(self, inputs: Arguments, sizes: dict[str, int]) -> Verdict:
         """The verdict on calls like one that breaks conditions, and was found right itself."""
         broken = [one for one in self.conditions if one.broken_by(sizes)]
-        others = [*unlike(inputs)]
+        found = self._verdicts(unlike(inputs))
         if ran := self._instructions(inputs):
             if not ran <= self._instructions_elsewhere(broken):
                 return Verdict("failed", evidence=_OTHER_CODE)
-            others += self._larger(sizes, broken)
-        calls = map(self._run, others)
-        return worst_verdict(self._judged(call) for call in calls if call is not None)
+            # A program that refuses large sizes is not wrong there.
+            large = self._verdicts(self._larger(sizes, broken))
+            found += [verdict for verdict in large if verdict.kind == "differs"]
+        return worst_verdict(found)
+
+    def _verdicts(self, inputs: Iterable[Arguments]) -> list[Verdict]:
+        calls = map(self._run, inputs)
+        return [self._judged(call) for call in calls if call is not None]
 
     def _larger(self, sizes: dict[str, int], broken: Sequence[Condition]) -> Iterator[Arguments]:
         """Inputs where all sizes are large but those that break conditions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -66,11 +66,7 @@ def read_signature(
     }
     structure, leaves, numbers, returned = _outputs(program, set(names))
     parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
-    if {*ALIASES} <= {*parameters, *(defaults or {})}:
-        raise ConversionError(
-            f"forward has both arguments {' and '.join(ALIASES)}, which are taken for one, since "
-            "transformers' releases call a cache by either name: rename one"
-        )
+    _refuse_two_caches({*parameters, *(defaults or {})})
     known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
     required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
     # Whoever gives a default by name gives what was exported, unless something else was given.
@@ -86,6 +82,14 @@ def read_signature(
         (*doubled, *returned), _integers(inputs, given, named),
         containers=containers,
     )  # fmt: skip
+
+
+def _refuse_two_caches(names: Collection[str]) -> None:
+    if {*ALIASES} <= {*names}:
+        raise ConversionError(
+            f"forward has both arguments {' and '.join(ALIASES)}, which are taken for one, since "
+            "transformers' releases call a cache by either name: rename one"
+        )
 
 
 def _integers(

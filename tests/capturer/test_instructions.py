@@ -1,0 +1,51 @@
+"""The instructions of the user's code that run."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+
+import torch
+
+from torchferry.capturer.instructions import run_instructions
+
+
+def double(x: int) -> int:
+    if x > 1:
+        x = x * 2
+    return x
+
+
+def choose(x: int) -> int:
+    return x + 1 if x > 1 else x - 1
+
+
+def ran(function, *args: object) -> set:
+    with run_instructions() as found:
+        function(*args)
+    return found
+
+
+def test_what_skips_code_runs_less_and_what_branches_runs_other_code() -> None:
+    assert ran(double, 1) < ran(double, 2)
+    assert ran(double, 3) == ran(double, 2)
+    assert not ran(choose, 1) <= ran(choose, 2)
+
+
+def test_functions_that_are_called_count_and_packages_do_not() -> None:
+    assert {code.co_name for code, _ in ran(lambda: choose(double(2)))} >= {"choose", "double"}
+    inside = ran(lambda: (Fraction(1, 2) + 1, torch.nn.functional.pad(torch.ones(1), (1, 1))))
+    assert {code.co_filename for code, _ in inside} == {__file__}
+
+
+def test_a_tracer_of_somebody_else_is_there_again() -> None:
+    def tracer(*_: object) -> None:
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        ran(double, 2)
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
