@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import torch
 
 import torchferry as tf
 from torchferry.graph.runtime import (
+    DOUBLE_NORMS,
+    DOUBLE_PRODUCTS,
+    DOUBLE_SILU,
     EMPTY_TENSORS,
     HIDDEN_ROWS,
     LEAST_KEY,
+    NAN_ERF,
     OLDEST,
+    Ability,
     installed,
 )
 from torchferry.optimizer import tally
@@ -69,15 +75,63 @@ def test_a_file_for_the_oldest_is_right_on_every_one(kind: Any, tmp_path: Path) 
     torch.testing.assert_close(found, Masked()(*given), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(can(HIDDEN_ROWS), reason="the installed onnxruntime makes zeros")
-def test_verification_would_have_caught_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the table: as if every version could do everything."""
+class Doubles(torch.nn.Module):
+    """One step in float64."""
+
+    def __init__(self, step: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.step(x)
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * torch.full((5,), 0.3).double()
+
+
+def rows(*special: float) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    last = torch.full((1, 5), *special or (1.0,))
+    return [((torch.cat([torch.randn(n, 5), last]).double(),), {}) for n in (2, 3)]
+
+
+WRONG: dict[str, tuple[Ability, Callable[[torch.Tensor], torch.Tensor], Any]] = {
+    "NaN": (NAN_ERF, lambda x: torch.erf(x.float()), rows(torch.nan)),
+    "norm": (DOUBLE_NORMS, normed, rows()),
+    "SiLU": (DOUBLE_SILU, torch.nn.functional.silu, rows()),
+    "product": (DOUBLE_PRODUCTS, lambda x: x @ (x + 1).t(), rows()),
+}
+
+
+def without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every version could do everything."""
     monkeypatch.setattr(tally, "has", lambda version, ability: True)
     monkeypatch.setattr(session, "too_old", lambda path, least: "")
-    model = Masked().eval()
-    program = tf.export(model, sets(), target="onnxruntime", opset=23)
+
+
+@pytest.mark.skipif(can(HIDDEN_ROWS), reason="the installed onnxruntime makes zeros")
+def test_verification_would_have_caught_rows_of_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_the_table(monkeypatch)
+    program = tf.export(Masked().eval(), sets(), target="onnxruntime", opset=23)
     assert not program.report.ok
     assert "differs" in str(program.report)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_verification_catches_what_is_wrong_in_float64(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that computes something else, or that is missing, never passes for right."""
+    without_the_table(monkeypatch)
+    ability, step, recorded = WRONG[name]
+    model = Doubles(step).eval()
+    try:
+        # What fuses here is onnxruntime itself.
+        program = tf.export(model, recorded, target="onnx", budget=10)
+    except tf.FerryError:
+        assert not can(ability), "the installed onnxruntime can do it"
+        return
+    assert program.report.ok is can(ability), program.report.problems
 
 
 @needs(EMPTY_TENSORS)

@@ -83,3 +83,16 @@ def test_classes_of_modules_become_functions():
     assert len(calls) == 2
     x = torch.randn(5, 3, 4)
     assert tf.max_diff(model(x), converted(x)).abs <= 1e-6
+
+
+def test_arguments_without_names_may_be_one_row():
+    class Several(torch.nn.Module):
+        def forward(self, *tensors):
+            return tensors[0] * 2 + tensors[1]
+
+    rows = {0: torch.export.Dim.DYNAMIC}
+    given = torch.randn(3, 4), torch.randn(3, 4)
+    program = tf.to_onnx(Several(), given, dynamic_shapes=[(rows, rows)])
+    for n in (1, 5):
+        inputs = torch.randn(n, 4), torch.randn(n, 4)
+        torch.testing.assert_close(program(*inputs), Several()(*inputs))

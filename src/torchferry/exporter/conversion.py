@@ -116,10 +116,19 @@ def _settled(model: torch.nn.Module, captured: Captured, call: Call) -> Captured
             for path, node in program_inputs(program)
             for axis, size in input_sizes(node).items()
         },
-        positional=tuple(inspect.signature(model.forward).parameters),
+        positional=tuple(_positions(model, len(call.args))),
     )
     doubts = tuple(guards_of_special_sizes(program))
     return settle_guards(model, seen, replace(captured, doubts=doubts))
+
+
+def _positions(model: torch.nn.Module, count: int) -> Iterator[str]:
+    """Names of the arguments that may stand by position, as torch.export calls them."""
+    for name, parameter in inspect.signature(model.forward).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            yield from (f"{name}_{i}" for i in range(count))
+        else:
+            yield name
 
 
 def _names(shapes: Any, path: ValuePath) -> Iterator[tuple[ValuePath, int, Size]]:
