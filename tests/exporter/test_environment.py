@@ -24,6 +24,7 @@ def test_what_is_installed_is_told():
     assert data["machine"]["threads of torch"] == str(torch.get_num_threads())
     assert "CPUExecutionProvider" in data["machine"]["providers of onnxruntime"]
     assert data["machine"]["C compiler"]
+    assert data["machine"]["compiled kernels"].split(" in ")[0].isdecimal()
     assert "0 problems, 0 names missing" in report.verdict
 
 
@@ -40,6 +41,15 @@ def test_what_is_missing_stands_there_with_what_it_was_for(monkeypatch):
     shown = " ".join(texts(report))
     assert table.SEAMS["torch._check_is_size"].without in shown
     assert "1 name missing" in report.verdict
+
+
+def test_kernels_that_are_wrong_in_this_version_are_named(monkeypatch):
+    monkeypatch.setattr(module, "installed", lambda name: "1.27.0")
+    report = environment()
+    assert any("makes NaN of a row" in said for said in report.data["kernels"])
+    assert "right from" in " ".join(texts(report))
+    monkeypatch.setattr(module, "installed", lambda name: "1.32.0")  # nothing is left
+    assert environment().data["kernels"] == []
 
 
 def test_what_is_wrong_stands_first(monkeypatch):

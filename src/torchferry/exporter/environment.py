@@ -9,6 +9,8 @@ import subprocess
 
 from torchferry.config import read_config
 from torchferry.errors import UsageError
+from torchferry.graph.runtime import Ability, lacking
+from torchferry.optimizer.kernels.library import library_folder
 from torchferry.report.model import Cell, Facts, Report, Section, Table
 from torchferry.report.quantity import counted
 from torchferry.seams.table import SEAMS, find
@@ -29,7 +31,7 @@ def environment() -> Report:
         ("package", "installed", "tested with"),
         tuple((name, here, tested[name]) for name, here in versions.items()),
     )
-    lacking = Table(
+    gone = Table(
         ("missing", "needed for", "without it"),
         (
             *((name, SEAMS[name].purpose, SEAMS[name].without or "an error") for name in missing),
@@ -41,8 +43,13 @@ def environment() -> Report:
         Section("Versions", (packages,)),
         Section("Machine", (Facts(tuple(facts.items())),)),
     ]
-    if lacking.rows:
-        sections.append(Section("Not in these versions", (lacking,)))
+    if gone.rows:
+        sections.append(Section("Not in these versions", (gone,)))
+    kernels = _kernels()
+    if kernels:
+        wrongs = tuple((ability.before, ability.since) for ability in kernels)
+        table = Table(("kernels of onnxruntime", "right from"), wrongs)
+        sections.append(Section("Minded where a model is made for this onnxruntime", (table,)))
     if wrong:
         rows = tuple((Cell(said, "bad"),) for said in wrong)
         sections.insert(0, Section("Wrong", (Table(("what to do",), rows),)))
@@ -56,7 +63,7 @@ def environment() -> Report:
         data={
             "kind": "environment", "versions": {"python": platform.python_version(), **versions},
             "machine": facts, "missing": missing, "absent": absent, "changed": changed,
-            "problems": wrong,
+            "kernels": [ability.before for ability in kernels], "problems": wrong,
         },
     )  # fmt: skip
 
@@ -81,12 +88,19 @@ def _operators() -> tuple[list[str], dict[str, str], list[str]]:
         return [], {}, [" ".join(str(error).split())]
 
 
+def _kernels() -> tuple[Ability, ...]:
+    """What the installed onnxruntime computes wrong."""
+    version = installed("onnxruntime")
+    return () if version == "not installed" else lacking(version)
+
+
 def _machine() -> dict[str, str]:
     facts = {
         "Python": platform.python_version(),
         "system": platform.platform(),
         "CPUs": str(os.cpu_count()),
         "C compiler": _compiler(),
+        "compiled kernels": f"{len([*library_folder().glob('*.so')])} in {library_folder()}",
     }
     for name, read in (("torch", _torch), ("onnxruntime", _onnxruntime)):
         try:

@@ -28,6 +28,7 @@ __all__ = [
     "check_version",
     "has",
     "installed",
+    "lacking",
     "newest_opset",
     "store_least",
     "too_old",
@@ -109,6 +110,16 @@ def has(version: str, ability: Ability) -> bool:
     (True, False)
     """
     return _number(version) >= _number(ability.since)
+
+
+def lacking(version: str) -> tuple[Ability, ...]:
+    """What an onnxruntime of this version cannot do, of all that is known.
+
+    >>> lacking("1.31") == (EMPTY_TENSORS, DOUBLE_NORMS)
+    True
+    """
+    known = (value for value in globals().values() if isinstance(value, Ability))
+    return tuple(ability for ability in known if not has(version, ability))
 
 
 def newest_opset(version: str) -> int:
