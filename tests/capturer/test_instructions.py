@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import torch
 
-from torchferry.capturer.instructions import run_instructions
+from torchferry.capturer.instructions import first_line, run_instructions
 
 
 def double(x: int) -> int:
@@ -30,6 +30,8 @@ def test_what_skips_code_runs_less_and_what_branches_runs_other_code() -> None:
     assert ran(double, 1) < ran(double, 2)
     assert ran(double, 3) == ran(double, 2)
     assert not ran(choose, 1) <= ran(choose, 2)
+    assert first_line(ran(double, 2) - ran(double, 1)).endswith(": x = x * 2")
+    assert first_line(set()) == ""
 
 
 def test_functions_that_are_called_count_and_packages_do_not() -> None:

@@ -92,7 +92,8 @@ def test_other_code_proves_nothing() -> None:
     )
     assert verdict is not None
     assert (verdict.kind, verdict.ok) == ("failed", False)
-    assert "runs code there that it runs at no other size" in verdict.evidence
+    assert "test_trial.py:" in verdict.evidence
+    assert "else x + x" in verdict.evidence
 
 
 def test_sizes_that_the_model_refuses_say_nothing() -> None:

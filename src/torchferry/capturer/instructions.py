@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from torchferry.values.source_line import is_library, is_own, package_of
+from torchferry.values.source_line import is_library, is_own, package_of, shown_line
 
-__all__ = ["run_instructions"]
+__all__ = ["first_line", "run_instructions"]
 
 
 @contextmanager
@@ -40,3 +40,13 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
         yield found
     finally:
         sys.settrace(before)
+
+
+def first_line(instructions: Collection[tuple[CodeType, int]]) -> str:
+    """``file:line: code`` of the instruction that stands first in its file; ``""`` of none."""
+    places = []
+    for code, offset in instructions:
+        for start, end, line in code.co_lines():
+            if start <= offset < end and line is not None:
+                places.append((code.co_filename, line))
+    return shown_line(*min(places)) if places else ""

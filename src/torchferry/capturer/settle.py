@@ -17,7 +17,7 @@ import torch
 
 from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.result import Captured
-from torchferry.capturer.trial import Trial
+from torchferry.capturer.trial import Trial, other_line
 from torchferry.dims import Condition, parse_size, solve_renaming
 from torchferry.judge import Verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
@@ -52,25 +52,27 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     guards = [*guards_of(program), *captured.doubts]
     read = read_guards(program, _names(captured, seen), guards)
     conditions = [condition for found in read.values() for condition in found]
-    kept = []
+    kept: dict[str, str] = {}
     trial = Trial(model, seen, program, conditions, captured.joined)
 
     def judge(question: Question, _: Note) -> Verdict | None:
         return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
 
     with _asking(judge, model) as ask:
-        is_needless = functools.cache(lambda condition: _is_needless(condition, seen, ask))
+        needed = functools.cache(lambda condition: _needed(condition, seen, ask))
         for guard, said in read.items():
-            if not said or not all(map(is_needless, said)):
-                kept.append(guard)
+            reasons = [reason for reason in map(needed, said) if reason is not None]
+            if not said or reasons:
+                kept[guard] = next(filter(None, reasons), "")
         right = ask(tuple(condition for guard in kept for condition in read[guard]))
-    set_guards(program, kept)
+    set_guards(program, [*kept])
     found = find_reliances(model, seen)
     unproven = found.unmet
     if right is not None and right.kind in ("differs", "failed"):
         why = right.evidence or right.numbers
         unproven = f"the program is wrong for a call that was recorded: {why}"
-    return replace(captured, doubts=(), relies=found.asked, unproven=unproven)
+    lines = {**kept, **captured.lines}
+    return replace(captured, doubts=(), lines=lines, relies=found.asked, unproven=unproven)
 
 
 def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
@@ -124,13 +126,18 @@ def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
     return lambda text: str(renaming.apply(parse_size(text)))
 
 
-def _is_needless(condition: Condition, seen: Observation, ask: Ask) -> bool:
-    """Whether the program computes what the model does at sizes that break a condition."""
+def _needed(condition: Condition, seen: Observation, ask: Ask) -> str | None:
+    """The line that makes a difference at sizes that break a condition; ``""`` where unknown.
+
+    ``None`` where the program computes what the model does.
+    """
     if condition.matters:
-        return False
+        return ""
     answers = [ask(sizes) for sizes in itertools.islice(_breaking(condition, seen), _TRIED)]
-    known = [verdict.ok for verdict in answers if verdict is not None]
-    return bool(known) and all(known)
+    known = [verdict for verdict in answers if verdict is not None]
+    if known and all(verdict.ok for verdict in known):
+        return None
+    return next(filter(None, (other_line(one.evidence) for one in known)), "")
 
 
 def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import CodeType
 
 import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer.agreement import compare_calls
-from torchferry.capturer.instructions import run_instructions
+from torchferry.capturer.instructions import first_line, run_instructions
 from torchferry.capturer.reliance import run_model
 from torchferry.dims import Condition
 from torchferry.judge import Verdict, worst_verdict
@@ -29,9 +30,11 @@ from torchferry.observer.unlike import unlike
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
-__all__ = ["Trial"]
+__all__ = ["Trial", "other_line"]
 
-_OTHER_CODE = "the model runs code there that it runs at no other size"
+Instruction = tuple[CodeType, int]
+_ONLY_THERE = "at other sizes the model never runs "
+
 _LARGE = (31, 4)  # sizes besides those that break a condition: this much more, times this much
 _MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
 
@@ -105,12 +108,15 @@ class Trial:
         return self.of((call.args, call.kwargs), sizes) if verdict.ok else verdict
 
     def of(self, inputs: Arguments, sizes: dict[str, int]) -> Verdict:
-        """The verdict on calls like one that breaks conditions, and was found right itself."""
+        """The verdict on calls like one that breaks conditions, and was found right itself.
+
+        Where other code runs, `other_line` has the line.
+        """
         broken = [one for one in self.conditions if one.broken_by(sizes)]
         found = self._verdicts(unlike(inputs))
         if ran := self._instructions(inputs):
-            if not ran <= self._instructions_elsewhere(broken):
-                return Verdict("failed", evidence=_OTHER_CODE)
+            if other := ran - self._instructions_elsewhere(broken):
+                return Verdict("failed", evidence=_ONLY_THERE + first_line(other))
             # A program that refuses large sizes is not wrong there.
             large = self._verdicts(self._larger(sizes, broken))
             found += [verdict for verdict in large if verdict.kind == "differs"]
@@ -131,7 +137,7 @@ class Trial:
         if error is None and large != sizes and _count(inputs) <= _MOST:
             yield inputs
 
-    def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[object]:
+    def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
         """What runs of the user's code at sizes that break none of some conditions.
 
         The call that was captured is one whatever doubts say of its sizes.
@@ -143,7 +149,7 @@ class Trial:
         return found
 
     @cached_property
-    def _usual(self) -> list[tuple[dict[str, int], set[object]]]:
+    def _usual(self) -> list[tuple[dict[str, int], set[Instruction]]]:
         """What runs in the recorded calls, and in one where no size is 0 or 1."""
         seen = self.seen
         calls = [(seen.sizes_of(call), seen.normalized(call)) for call in seen.calls]
@@ -152,7 +158,7 @@ class Trial:
         calls += [(usual, inputs)] if error is None else []
         return [(sizes, self._instructions(given)) for sizes, given in calls]
 
-    def _instructions(self, inputs: Arguments) -> set[object]:
+    def _instructions(self, inputs: Arguments) -> set[Instruction]:
         with run_instructions() as found:
             self._run(inputs)
         return {*found}
@@ -166,6 +172,11 @@ class Trial:
         made = replace(self.seen, calls=[call])
         (check,) = compare_calls(self.program, made, self.joined, model=self.model)
         return check.verdict
+
+
+def other_line(evidence: str) -> str:
+    """The user's line that runs only where conditions are broken, of a verdict's evidence."""
+    return evidence.removeprefix(_ONLY_THERE) if evidence.startswith(_ONLY_THERE) else ""
 
 
 def _count(inputs: Arguments) -> int:

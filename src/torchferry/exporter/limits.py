@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from torchferry.capturer.trial import other_line
 from torchferry.dims import Condition
 from torchferry.exporter.verify import Check
 from torchferry.values.signature import Signature
@@ -75,7 +76,7 @@ def find_limits(
         is_provable = condition.choice or not condition.matters
         if tried and all(check.proves for check in tried) and is_provable:
             continue
-        needed = _unless_empty(condition, tried)
+        needed = _unless_empty(_with_line(condition, tried), tried)
         kept[needed] = None
         if (ran or not broken) and not needed.of_empty:
             limits.append(needed)
@@ -91,6 +92,12 @@ def find_limits(
 
 def _broken(conditions: Iterable[Condition], check: Check) -> list[Condition]:
     return [condition for condition in conditions if condition.broken_by(check.sizes)]
+
+
+def _with_line(condition: Condition, tried: Sequence[Check]) -> Condition:
+    """The condition with the line that runs only where it is broken, if torch noted none."""
+    line = next(filter(None, (other_line(check.unproven) for check in tried)), "")
+    return condition if condition.line else replace(condition, line=line)
 
 
 def _unless_empty(condition: Condition, ran: Sequence[Check]) -> Condition:

@@ -247,9 +247,7 @@ class _Runner:
         if verdict.kind == "differs":
             outputs = (Compared("the outputs", verdict),)
             return replace(check, outputs=outputs, blame=_OTHER_VALUES)
-        if verdict.kind == "failed":
-            return replace(check, unproven=verdict.evidence)
-        return check
+        return replace(check, unproven=verdict.evidence if verdict.kind == "failed" else "")
 
     @cached_property
     def _trial(self) -> Trial | None:
