@@ -40,6 +40,12 @@ def test_functions_that_are_called_count_and_packages_do_not() -> None:
     assert {code.co_filename for code, _ in inside} == {__file__}
 
 
+def test_code_that_was_typed_in_counts() -> None:
+    names: dict = {}
+    exec("def half(x):\n    return x / 2 if x > 1 else x", names)  # noqa: S102  (what is tested)
+    assert ran(names["half"], 2) != ran(names["half"], 1)
+
+
 def test_a_tracer_of_somebody_else_is_there_again() -> None:
     def tracer(*_: object) -> None:
         return None

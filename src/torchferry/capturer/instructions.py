@@ -12,6 +12,8 @@ from torchferry.values.source_line import is_library, is_own, package_of, shown_
 
 __all__ = ["first_line", "run_instructions"]
 
+_TYPED = "<string>"  # python -c, and exec; what libraries generate is called so too
+
 
 @contextmanager
 def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
@@ -24,7 +26,7 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
         file = frame.f_code.co_filename
-        if is_library(file) or is_own(file) or package_of(file):
+        if (is_library(file) and file != _TYPED) or is_own(file) or package_of(file):
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         return note

@@ -71,8 +71,11 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     if right is not None and right.kind in ("differs", "failed"):
         why = right.evidence or right.numbers
         unproven = f"the program is wrong for a call that was recorded: {why}"
-    lines = {**kept, **captured.lines}
-    return replace(captured, doubts=(), lines=lines, relies=found.asked, unproven=unproven)
+    lines = {guard: captured.lines.get(guard) or line for guard, line in kept.items()}
+    return replace(
+        captured, doubts=(), lines={**captured.lines, **lines}, relies=found.asked,
+        unproven=unproven,
+    )  # fmt: skip
 
 
 def _has_data(model: torch.nn.Module, seen: Observation) -> bool:

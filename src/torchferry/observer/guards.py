@@ -35,6 +35,7 @@ from torchferry.seams.pytorch import guards_of
 from torchferry.seams.symbols import expression_text
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
+from torchferry.values.source_line import is_own
 
 __all__ = [
     "conditions_of",
@@ -364,6 +365,8 @@ def _line_of_torch(place: Any) -> str:
     """The place that torch noted of a guard, if it is in the user's code."""
     frame = getattr(place, "framework_loc", None)
     if isinstance(frame, traceback.FrameSummary) and not frame.filename.startswith(_TORCH):
+        if is_own(frame.filename):  # the user's was typed in, which torch leaves out
+            return ""
         return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
     # Of code that Dynamo interprets: ``code  # file:line in function``.
     code, _, where = str(getattr(place, "maybe_user_loc", None) or "").rpartition("  # ")
