@@ -137,20 +137,6 @@ def test_hooks_of_every_module_are_seen():
     assert not pytorch.has_hooks(torch.nn.ReLU())
 
 
-def test_tracing_is_seen():
-    seen = []
-
-    class Looks(torch.nn.Module):
-        def forward(self, x):
-            seen.append(pytorch.is_traced_by_fx())
-            return x + 1
-
-    Looks()(torch.ones(2))
-    torch.fx.symbolic_trace(Looks())
-    torch.fx.experimental.proxy_tensor.make_fx(Looks())(torch.ones(2))
-    assert seen == [False, True, True]
-
-
 def test_autocast_of_any_device():
     assert not pytorch.any_autocast()
     for kind in ("cpu", "cuda"):

@@ -16,8 +16,8 @@ from types import FrameType
 
 import torch
 
-from torchferry.seams.pytorch import dynamo_stack
 from torchferry.seams.table import SIZE_LOGGER
+from torchferry.seams.tracing import dynamo_stack
 from torchferry.values.source_line import is_library, is_own, shown_line
 
 __all__ = [

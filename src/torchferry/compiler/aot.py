@@ -21,7 +21,8 @@ from torchferry.seams.dynamo import (
     is_wrapper_subclass,
     keep_composites,
 )
-from torchferry.seams.pytorch import OpOverload, any_autocast, aot_metadata, decomposition_table
+from torchferry.seams.pytorch import OpOverload, any_autocast, decomposition_table
+from torchferry.seams.tracing import aot_metadata
 
 __all__ = [
     "Compile",

@@ -21,7 +21,7 @@ from torchferry.compiler.session import TensorSession
 from torchferry.compiler.weights import FrozenWeights
 from torchferry.errors import UsageError
 from torchferry.optimizer.options import OptimizationOptions
-from torchferry.seams.pytorch import aot_metadata
+from torchferry.seams.tracing import aot_metadata
 
 # What translates a graph is imported where a graph is: one from the cache needs none of it.
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from torchferry.seams.pytorch import is_traced_by_fx, mark_constant
+from torchferry.seams.tracing import compiles_here, is_traced_by_fx, mark_constant
 
 __all__ = ["Tap", "is_traced", "tapped"]
 
@@ -64,12 +64,14 @@ def is_traced() -> bool:
     By torch.compile, torch.export, AOTAutograd, ``torch.jit.trace``, ``torch.fx.symbolic_trace``
     or ``make_fx``.
     """
-    return (
-        torch.compiler.is_compiling()  # first, and true while Dynamo reads this
-        # torch.jit has no annotations.
-        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        or is_traced_by_fx()
-    )
+    if torch.compiler.is_compiling():  # first, and true while Dynamo reads this
+        return compiles_here()
+    # torch.jit has no annotations.
+    by_jit = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return by_jit or is_traced_by_fx()
+
+
+mark_constant(compiles_here)
 
 
 # By id of the class or module that has the method, which the site keeps alive, and its name.
@@ -132,9 +134,10 @@ def _for_class(site: _Site, original: types.FunctionType) -> Callable[..., Any]:
     """The function that is put in the place of a class's method, with its signature."""
     # Not globals: see below.
     compiler, run, bind, export = torch.compiler, site.run, types.MethodType, _export_of(site)
+    here = compiles_here
 
     def method(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        if compiler.is_compiling():
+        if compiler.is_compiling() and here():
             if compiler.is_exporting():
                 export(module)
             return original(module, *args, **kwargs)
@@ -167,7 +170,7 @@ def _for_module(
 
         @functools.wraps(original)
         def function(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and compiles_here():
                 if torch.compiler.is_exporting():
                     export(module)
                 return original(*args, **kwargs)
@@ -180,7 +183,7 @@ def _for_module(
     # A method, as copy.deepcopy binds the one it copies to the copied module.
     @functools.wraps(unbound)
     def method(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and compiles_here():
             if torch.compiler.is_exporting():
                 export(self)
             return unbound(self, *args, **kwargs)

@@ -6,7 +6,6 @@ What each is for and what happens without it stands in `torchferry.seams.table`.
 from __future__ import annotations
 
 import itertools
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -45,12 +44,10 @@ __all__ = [
     "TorchDispatchMode",
     "TracerWarning",
     "any_autocast",
-    "aot_metadata",
     "buffers_of",
     "causal_mask_test",
     "decomposition_table",
     "dispatch_keys",
-    "dynamo_stack",
     "forget_dispatches",
     "from_dlpack",
     "guards_of",
@@ -59,11 +56,9 @@ __all__ = [
     "is_boxed",
     "is_functorch_tensor",
     "is_inside_functorch",
-    "is_static_input",
-    "is_traced_by_fx", "is_vmap_mark",
+    "is_static_input", "is_vmap_mark",
     "make_subclass",
     "mark_boxed",
-    "mark_constant",
     "may_decompose",
     "modules_of",
     "onnx_log_off",
@@ -305,46 +300,11 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 # Tracing ----------------------------------------------------------------------------------------
 
-_symbolic = probe("torch.fx._symbolic_trace.is_fx_symbolic_tracing", _nothing)
-_proxy_mode = probe("torch.fx.experimental.proxy_tensor.get_proxy_mode", _nothing)
-_dispatch_mode = probe("torch._C._get_dispatch_mode", _no)
-_FUNCTIONAL = probe("torch._C._TorchDispatchModeKey.FUNCTIONAL")
-
-
-def is_traced_by_fx() -> bool:
-    """Whether torch.fx, make_fx or AOTAutograd, which looks for writes in place, traces now."""
-    return (
-        bool(_symbolic())
-        or _proxy_mode() is not None
-        or (_FUNCTIONAL is not None and bool(_dispatch_mode(_FUNCTIONAL)))
-    )
-
 
 def any_autocast() -> bool:
     """Whether autocast is on for some kind of device."""
     kinds = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "maia", "privateuseone")
     return any(map(torch.is_autocast_enabled, kinds))
-
-
-def aot_metadata() -> Any:
-    """What AOTAutograd, which is running, knows of the graph at hand; None if it does not run."""
-    context = reach("torch._guards.TracingContext").try_get()
-    return None if context is None else context.fw_metadata
-
-
-def dynamo_stack() -> traceback.StackSummary:
-    """The frames of the user's code that Dynamo interprets, and that are on no stack of Python."""
-    context = probe("torch._guards.TracingContext")
-    empty = traceback.StackSummary()
-    return empty if context is None else context.extract_stack()
-
-
-def mark_constant(function: Callable[..., Any]) -> None:
-    """Have Dynamo run a function instead of tracing it.
-
-    ``torch.compiler.assume_constant_result`` does that too, and imports the whole compiler.
-    """
-    vars(function)["_dynamo_marked_constant"] = True
 
 
 def is_static_input(tensor: Any) -> bool:
