@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from families import in_turn
 
 import torchferry
 from torchferry.capturer import capture
@@ -79,8 +80,10 @@ def by_compile(case: Case) -> Verdict:
 WAYS = (by_capture, by_export, by_compare, by_diagnose, by_compile)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "way"),
+    in_turn(CASES, WAYS, lambda one: one.name if isinstance(one, Case) else one.__name__),
+)
 def test_the_verdict_is_the_same_in_every_command(case: Case, way: Any) -> None:
     torch.manual_seed(3)
     with warnings.catch_warnings():
