@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from apart import run_apart
 from safetensors.torch import load_file, save_file
 
 import torchferry
+from apart import run_apart
 from torchferry.cli.commands.inspect import inspect
 from torchferry.compiler import cache
 from torchferry.config import read_config

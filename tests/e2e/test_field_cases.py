@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 
 import pytest
-from apart import run_apart
 from field_cases import cases
 from run_field_case import write_outcome
+
+from apart import run_apart
 
 LATER = {  # refused with a reason today, and to be exported
     "container_of_their_own": "the container is not named",

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from families import in_turn
 
 import torchferry
+from families import in_turn
 from torchferry.capturer import capture
 from torchferry.capturer.agreement import compare_calls
 from torchferry.comparer import compare
@@ -81,8 +81,7 @@ WAYS = (by_capture, by_export, by_compare, by_diagnose, by_compile)
 
 
 @pytest.mark.parametrize(
-    ("case", "way"),
-    in_turn(CASES, WAYS, lambda one: one.name if isinstance(one, Case) else one.__name__),
+    ("case", "way"), in_turn(CASES, WAYS), ids=lambda one: getattr(one, "name", None)
 )
 def test_the_verdict_is_the_same_in_every_command(case: Case, way: Any) -> None:
     torch.manual_seed(3)

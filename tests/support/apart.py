@@ -1,4 +1,4 @@
-"""Functions that run in processes of their own, forked from one that has no threads and no locks."""
+"""Calls in processes of their own, forked from one that has neither threads nor locks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Families of cases: the fast suite runs each mechanism once, `make test-slow` runs all members."""
+"""Families of cases: the fast suite runs some members, `make test-slow` runs the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -10,21 +10,34 @@ import pytest
 __all__ = ["in_turn", "slow_among"]
 
 
-def in_turn(rows: Iterable[Any], columns: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:
-    """All pairs, for ``parametrize``; fast is one of each row, and the columns take turns."""
+def in_turn(rows: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
+    """All pairs, for ``parametrize``; fast is one of each row, and the columns take turns.
+
+    A row that is a tuple stands for several arguments.
+    """
     columns = list(columns)
     return [
         pytest.param(
-            row, column, id=f"{name(row)}-{name(column)}",
+            *(row if isinstance(row, tuple) else (row,)),
+            column,
             marks=[pytest.mark.slow] * (place % len(columns) != turn),
         )
         for place, row in enumerate(rows)
         for turn, column in enumerate(columns)
-    ]  # fmt: skip
+    ]
 
 
-def slow_among(members: Iterable[str], slow: Collection[str]) -> list[Any]:
-    """Members for ``parametrize``, some of them slow: they take the same way as one that is not."""
+def slow_among(members: Iterable[Any], slow: Collection[Any]) -> list[Any]:
+    """Members for ``parametrize``; those that take the same way as another one are slow.
+
+    A member that is a tuple stands for several arguments.
+    """
     members = list(members)
-    assert set(slow) <= set(members), set(slow) - set(members)
-    return [pytest.param(one, marks=[pytest.mark.slow] * (one in slow)) for one in members]
+    unknown = [one for one in slow if one not in members]
+    assert not unknown, unknown
+    return [
+        pytest.param(
+            *(one if isinstance(one, tuple) else (one,)), marks=[pytest.mark.slow] * (one in slow)
+        )
+        for one in members
+    ]

@@ -5,6 +5,7 @@ import torch
 from op_case import check, export
 from torch import nn
 
+from families import in_turn
 from torchferry.capturer.patching import torch_export_patches
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import find_lowering
@@ -32,9 +33,9 @@ def any_length():
         yield
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize(("layer", "target"), LAYERS)
-def test_layers(layer, target, settings):
+@pytest.mark.parametrize(("settings", "layer"), in_turn(SETTINGS, LAYERS))
+def test_layers(settings, layer):
+    layer, target = layer
     check(layer(3, 4, **settings), *LENGTHS, target=target)
 
 
