@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import gc
 import json
 import os
 import select
@@ -225,6 +226,13 @@ def pytest_runtest_call() -> Iterator[None]:
         if "needs transformers" not in str(error):
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> None:
+    """What earlier files and imports left is not looked through in each capture and collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

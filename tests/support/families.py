@@ -13,13 +13,13 @@ __all__ = ["in_turn", "slow_among"]
 def in_turn(rows: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
     """All pairs, for ``parametrize``; fast is one of each row, and the columns take turns.
 
-    A row that is a tuple stands for several arguments.
+    A row or column that is a tuple stands for several arguments.
     """
     columns = list(columns)
     return [
         pytest.param(
             *(row if isinstance(row, tuple) else (row,)),
-            column,
+            *(column if isinstance(column, tuple) else (column,)),
             marks=[pytest.mark.slow] * (place % len(columns) != turn),
         )
         for place, row in enumerate(rows)
