@@ -32,6 +32,8 @@ hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
+# Each core has a worker. Threads of several on one core spin while they wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHFERRY_CACHE", tempfile.mkdtemp(prefix="torchferry-tests-"))
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
