@@ -49,6 +49,7 @@ def part(name: str, title: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_dump_intermediate_results(tmp_path: Path) -> None:
     printed = run("dump_intermediate_results.py", tmp_path)
     names = ("norm_1", "attention", "norm_2", "feed_forward")

@@ -68,7 +68,13 @@ MASKS = {
 
 @pytest.mark.parametrize(
     ("mask", "score"),
-    [*((mask, None) for mask in MASKS.values()), (MASKS["rows without keys"], SCORES["alibi"])],
+    slow_among(
+        [
+            *((mask, None) for mask in MASKS.values()),
+            (MASKS["rows without keys"], SCORES["alibi"]),
+        ],
+        [(MASKS["window"], None), (MASKS["causal"], None)],
+    ),
     ids=[*MASKS, "with scores"],
 )
 def test_masks(mask, score):
