@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import gc
 import json
 import os
 import select
@@ -31,6 +32,8 @@ hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
+# Each core has a worker. Threads of several on one core spin while they wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHFERRY_CACHE", tempfile.mkdtemp(prefix="torchferry-tests-"))
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -225,6 +228,13 @@ def pytest_runtest_call() -> Iterator[None]:
         if "needs transformers" not in str(error):
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> None:
+    """What earlier files and imports left is not looked through in each capture and collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

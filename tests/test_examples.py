@@ -49,6 +49,7 @@ def part(name: str, title: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_dump_intermediate_results(tmp_path: Path) -> None:
     printed = run("dump_intermediate_results.py", tmp_path)
     names = ("norm_1", "attention", "norm_2", "feed_forward")
@@ -181,6 +182,7 @@ def test_diagnose_piece_by_piece(tmp_path: Path) -> None:
     assert "`if x.sum() > 0:`. A value of a tensor decides" in printed
 
 
+@pytest.mark.slow
 def test_compile_llama(tmp_path: Path) -> None:
     printed = run("compile_llama.py", tmp_path, "--warmup", "1", "-N", "2")
     assert printed.count("below 1e-3: True") == 3

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torchferry
+from families import in_turn
 from torchferry.capturer.reliance import find_reliances
 from torchferry.errors import Mismatch, UsageError
 
@@ -62,8 +63,7 @@ ASKING: dict[str, tuple[Any, Any, Any]] = {  # what is asked, code that asks, ar
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ASKING)
-@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(("name", "check"), in_turn(ASKING, [True, False]))
 def test_calls_that_answer_otherwise_are_refused(name: str, check: bool, tmp_path: Path) -> None:
     asked, body, other = ASKING[name]
     model = Model(body)

@@ -4,6 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from families import in_turn
 from torchferry.comparer.anew import twins
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.setting import set_up
@@ -29,8 +30,7 @@ def dynamic_program(module: torch.nn.Module, args: tuple[torch.Tensor, ...]):
     return torch.export.export(module, args, dynamic_shapes=sizes)
 
 
-@pytest.mark.parametrize("against", ["program", "eager"])
-@pytest.mark.parametrize("by_torch", [False, True])
+@pytest.mark.parametrize(("against", "by_torch"), in_turn(["program", "eager"], [False, True]))
 def test_a_twin_of_a_module_has_the_dynamic_sizes_of_the_file(against, by_torch):
     module, args = Joins(), (torch.randn(2, 3), torch.randn(4, 3))
     program = dynamic_program(module, args)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from families import in_turn
 from torchferry.comparer import compare
 from torchferry.comparer.scopes import Move, move_between
 from torchferry.converter import convert
@@ -73,8 +74,10 @@ def spoil(model):
     return next(iter(weight.uses())).node
 
 
-@pytest.mark.parametrize("against", ["program", "eager", "dump"])
-@pytest.mark.parametrize("export", [by_torch_script, by_torch_onnx, by_us])
+@pytest.mark.parametrize(
+    ("export", "against"),
+    in_turn([by_torch_script, by_torch_onnx, by_us], ["program", "eager", "dump"]),
+)
 def test_a_model_exported_inside_another_is_aligned_as_alone(small, export, against, tmp_path):
     (x,) = small.args
     reference, settings = small.module, {"against": against}

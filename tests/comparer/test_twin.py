@@ -6,6 +6,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from families import in_turn
 from torchferry.comparer import compare
 from torchferry.comparer.piece import Runner
 from torchferry.comparer.segment import segment_of
@@ -144,8 +145,7 @@ def dynamo(model: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> ir.Model:
     return made
 
 
-@pytest.mark.parametrize("against", ["program", "eager"])
-@pytest.mark.parametrize("export", [script, dynamo])
+@pytest.mark.parametrize(("export", "against"), in_turn([script, dynamo], ["program", "eager"]))
 def test_a_node_is_told_from_others_of_its_module_also_where_no_program_is_compared(
     export: Callable[..., ir.Model], against: str
 ) -> None:

@@ -14,6 +14,7 @@ import torch
 from onnxruntime.quantization import matmul_nbits_quantizer, quantize_dynamic
 
 import torchferry
+from families import in_turn
 from torchferry.comparer import compare
 from torchferry.comparer import weights as module_of_weights
 from torchferry.converter import convert
@@ -115,8 +116,7 @@ def files(net, tmp_path_factory):
 FILES = ("ours", "torch", "script", "optimized", "int8", "int4", "int4 zeros", "half")
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("against", ["eager", "program"])
+@pytest.mark.parametrize(("name", "against"), in_turn(FILES, ["eager", "program"]))
 def test_other_forms_are_no_fault(net, files, name, against):
     assert compare(net, files[name], INPUTS, against=against).weights == ()
 

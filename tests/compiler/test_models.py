@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torchferry as tf
+from families import slow_among
 from torchferry import zoo
 from torchferry.compiler import onnx_custom_backend
 from torchferry.observer import Observation
@@ -53,7 +54,7 @@ def check(name: str, patterns: str = "default+onnxruntime") -> list[dict[str, An
     return storage["instance"]
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", slow_among(FEW, ["autoencoder", "embedding_bag", "dlrm"]))
 def test_a_model_equals_eager_at_every_size(name: str) -> None:
     assert check(name)
 

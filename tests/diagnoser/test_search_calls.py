@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from families import slow_among
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
 from torchferry.diagnoser.search import Search
@@ -67,8 +68,21 @@ class Fixes(Layer):
 UNKNOWING = ("onnx_dynamo", "torch_script")  # of the line that fixes a size
 
 
-@pytest.mark.parametrize("exporter", ["fx", "onnx_dynamo", "torch_script", "to_onnx"])
-@pytest.mark.parametrize(("layer", "code"), [(Scaled, "x.numpy()"), (Fixes, "len(range(")])
+@pytest.mark.parametrize(
+    ("exporter", "layer", "code"),
+    slow_among(
+        [
+            (exporter, *layer)
+            for exporter in ("fx", "onnx_dynamo", "torch_script", "to_onnx")
+            for layer in ((Scaled, "x.numpy()"), (Fixes, "len(range("))
+        ],
+        [
+            ("onnx_dynamo", Scaled, "x.numpy()"),
+            ("torch_script", Fixes, "len(range("),
+            ("fx", Fixes, "len(range("),
+        ],
+    ),
+)
 def test_so_is_one_that_is_wrong_in_some_of_them(
     layer: type[Layer], code: str, exporter: str
 ) -> None:

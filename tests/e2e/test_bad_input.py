@@ -337,6 +337,7 @@ def test_ctrl_c_while_the_model_runs(folder: Path) -> None:
     assert_refused(Ran(process.returncode, out, err), 130, "interrupted")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_files_are_written(folder: Path) -> None:
     process = start(*MODULE, "export", "bad:interrupted", "-o", "out", "--force")
     out, err = process.communicate(timeout=60)
@@ -355,6 +356,7 @@ def test_a_reader_who_has_enough_is_no_fault(folder: Path) -> None:
     assert tf.load("new").path == Path("new/model.onnx")
 
 
+@pytest.mark.slow
 def test_what_is_printed_where_nobody_looks_is_plain(folder: Path) -> None:
     process = start(SCRIPT, "export", "zoo:mlp", "-o", "new", PYTHONIOENCODING="utf-8")
     out, err = process.communicate(timeout=60)

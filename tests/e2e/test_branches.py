@@ -14,6 +14,7 @@ import torch
 from branching_models import SIZES, VALUES
 
 import torchferry
+from families import in_turn
 from torchferry.errors import CaptureError, ConversionError, Mismatch, UsageError
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Observation
@@ -41,8 +42,7 @@ def captured(model: torch.nn.Module, seen: Observation) -> OnnxProgram:
 WAYS = {"export": exported, "unverified": unverified, "capture": captured}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), in_turn(CASES, WAYS))
 def test_a_call_is_right_or_refused(name: str, way: str, tmp_path: Path) -> None:
     body, sets, later = CASES[name]
     model = model_of(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import torchferry
+from families import slow_among
 from torchferry.exporter.source import load_source
 from torchferry.graph import io
 from torchferry.observer import Observation
@@ -36,11 +38,12 @@ def exported(tmp_path_factory):
     return export
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tiny-resnet", "mixtral")]
+HEALTHY = ["tiny-llm", "tiny-bert", "lstm", "tiny-resnet", "mixtral"]
+QUICK = [("tiny-llm", "torch"), ("tiny-bert", "own"), ("lstm", "torch")]
+PAIRS = list(itertools.product(HEALTHY, ["own", "torch"]))
 
 
-@pytest.mark.parametrize("name", ["tiny-llm", "tiny-bert", "lstm", *SLOW])
-@pytest.mark.parametrize("feed", ["own", "torch"])
+@pytest.mark.parametrize(("name", "feed"), slow_among(PAIRS, set(PAIRS) - set(QUICK)))
 def test_a_healthy_export_agrees_value_by_value(exported, name, feed):
     model, sets, path = exported(name)
     found = torchferry.compare(model, path, sets, feed=feed)
@@ -70,7 +73,7 @@ def test_a_fault_in_an_optimized_file_is_named(exported, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("against", ["program", "eager"])
+@pytest.mark.parametrize("against", slow_among(["program", "eager"], ["program"]))
 def test_a_file_of_torch_onnx_is_aligned(exported, against, caplog):
     caplog.set_level(logging.CRITICAL)
     model, sets, _ = exported("tiny-bert")

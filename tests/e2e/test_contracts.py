@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchferry
+from families import slow_among
 from torchferry.errors import UsageError
 from torchferry.judge.apart import can_fork
 
@@ -101,7 +102,7 @@ CASES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=slow_among(CASES, ["blocks", "bag"]))
 def case(request: pytest.FixtureRequest) -> Any:
     torch.manual_seed(0)
     model, *others = CASES[request.param]

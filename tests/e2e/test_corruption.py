@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import torchferry
+from apart import run_apart
 from torchferry.cli.commands.inspect import inspect
 from torchferry.compiler import cache
 from torchferry.config import read_config
@@ -36,7 +37,7 @@ from torchferry.zoo.archive import load_program
 from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
 
 FAST, SLOW = 24, 300  # damages of each loader
-SECONDS, MEMORY = 20, 2**31  # of one damage
+SECONDS, MEMORY = 60, 2**31  # of one damage
 Change = Callable[[bytes, random.Random], bytes]
 Read = Callable[[Path], object]
 
@@ -322,13 +323,15 @@ def attempt(read: Read, folder: Path, *, damaged: bool) -> str:
     return ""
 
 
-def child(read: Read, good: Path, work: Path, seeds: list[int], report: Path) -> None:
+def child(name: str, good: Path, work: Path, seeds: list[int], report: Path) -> None:
     """Read damaged copies; write what comes of each as a line."""
+    read = LOADERS[name][1]
+    warnings.simplefilter("ignore")
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    torch.set_num_threads(1)  # the parent's are not in its copy
+    torch.set_num_threads(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     with report.open("a") as stream:
         for seed in seeds:
@@ -346,7 +349,7 @@ def child(read: Read, good: Path, work: Path, seeds: list[int], report: Path) ->
 
 def outcomes(name: str, tmp_path: Path, seeds: range) -> list[str]:
     """Damages of the files of a loader that end in anything but a result or an error of ours."""
-    write, read = LOADERS[name]
+    write = LOADERS[name][0]
     good, work, report = tmp_path / "good", tmp_path / "work", tmp_path / "report"
     good.mkdir()
     work.mkdir()
@@ -356,16 +359,7 @@ def outcomes(name: str, tmp_path: Path, seeds: range) -> list[str]:
     left, bad = [-1, *seeds], []
     while left:
         report.write_text("")
-        process = os.fork()
-        if not process:
-            code = 1
-            try:
-                warnings.simplefilter("ignore")
-                child(read, good, work, left, report)
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(process, 0)
+        status = run_apart(child, name, good, work, left, report)
         lines = [json.loads(line) for line in report.read_text().splitlines()]
         for (seed, how), text in zip(lines[::2], [*lines[1::2], None], strict=False):
             ended = f"the process ended: {status}" if text is None else text

@@ -24,12 +24,13 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("model", "options", "bound"),
     [
-        ("tiny-llm", ["--target", "onnxruntime"], 1e-4),
+        pytest.param("tiny-llm", ["--target", "onnxruntime"], 1e-4, marks=pytest.mark.slow),
         ("tiny-llm", ["--dtype", "fp16"], 2e-2),
         ("tiny-llm", ["--dtype", "bf16", "--target", "onnxruntime"], 0.1),
         ("tiny-llm", ["--exporter", "onnx_dynamo"], 1e-4),
-        ("tiny-bert", ["--opset", "23"], 1e-4),
-        ("tiny-resnet", ["--opset", "18"], 1e-4),
+        ("mlp", ["--opset", "18"], 1e-4),
+        pytest.param("tiny-bert", ["--opset", "23"], 1e-4, marks=pytest.mark.slow),
+        pytest.param("tiny-resnet", ["--opset", "18"], 1e-4, marks=pytest.mark.slow),
     ],
 )
 def test_option(model, options, bound, tmp_path, capsys):

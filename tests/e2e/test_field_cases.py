@@ -7,12 +7,13 @@ from a file.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from field_cases import cases
+from run_field_case import write_outcome
+
+from apart import run_apart
 
 LATER = {  # refused with a reason today, and to be exported
     "container_of_their_own": "the container is not named",
@@ -23,23 +24,19 @@ LATER = {  # refused with a reason today, and to be exported
     "singular_values_only": "results that nobody reads need a form",
     "int8_weights_stay_int8": "folding makes the weight larger",
 }
-RUN = Path(__file__).parent / "cases" / "run_field_case.py"
 
 
-def outcome(name: str) -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, str(RUN), name], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-400:]}"
-    row: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+def outcome(name: str, folder: Path) -> dict[str, str]:
+    assert run_apart(write_outcome, name, folder / "outcome") == 0
+    row: dict[str, str] = json.loads((folder / "outcome").read_text("utf-8"))
     return row
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LATER)) for name in cases()]
 )
-def test_it_is_equal_or_refused_in_words(name: str) -> None:
-    row = outcome(name)
+def test_it_is_equal_or_refused_in_words(name: str, tmp_path: Path) -> None:
+    row = outcome(name, tmp_path)
     notes = cases()[name]()[3]
     assert row["status"] in ("equal", "refused"), row
     said = all(word.lower() in row["text"].lower() for word in notes["says"])

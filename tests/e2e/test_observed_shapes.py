@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from families import slow_among
 from torchferry.observer import Observation, observe
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.observer.model_inputs import ModelInputs
@@ -237,7 +238,7 @@ def test_two_sets_by_hand(name: str) -> None:
     assert "batch_size" in given.observation.dynamic_names
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", slow_among(names(), ["mlp", "tiny-vit"]))
 def test_the_zoo(name: str) -> None:
     made = build(name)
     given = check(made.model, ModelInputs(made.model, made.input_sets))

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 import torchferry as tf
+from families import slow_among
 from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.deliver import deliver
 from torchferry.report.model import Report
@@ -201,7 +202,7 @@ def saved(kind: str, **options: object) -> Path:
     return Path(kind)
 
 
-@pytest.mark.parametrize("kind", ["llama", "tied", "bf16", "bert"])
+@pytest.mark.parametrize("kind", slow_among(["llama", "tied", "bf16", "bert"], ["tied", "bf16"]))
 def test_weights_of_a_checkpoint_are_referred_to(out: Path, kind: str) -> None:
     folder = saved(kind, max_shard_size="40KB" if kind == "llama" else "5GB")
     files = {p.name: p for p in folder.glob("*.safetensors")}

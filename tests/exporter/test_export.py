@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from families import in_turn
 from torchferry.errors import CaptureError, ConversionError, RunError, UsageError
 from torchferry.exporter.export import check_options, export
 from torchferry.exporter.steps import Steps
@@ -293,8 +294,9 @@ class Tags(nn.Module):
         return found
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize(
+    ("both", "dtype"), in_turn([True, False], [torch.float16, torch.bfloat16])
+)
 def test_a_product_after_an_lstm_in_half_precision_loads(
     dtype: torch.dtype, both: bool, tmp_path: Path
 ) -> None:

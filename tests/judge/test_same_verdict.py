@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import torchferry
+from families import in_turn
 from torchferry.capturer import capture
 from torchferry.capturer.agreement import compare_calls
 from torchferry.comparer import compare
@@ -79,8 +80,9 @@ def by_compile(case: Case) -> Verdict:
 WAYS = (by_capture, by_export, by_compare, by_diagnose, by_compile)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "way"), in_turn(CASES, WAYS), ids=lambda one: getattr(one, "name", None)
+)
 def test_the_verdict_is_the_same_in_every_command(case: Case, way: Any) -> None:
     torch.manual_seed(3)
     with warnings.catch_warnings():

@@ -272,7 +272,6 @@ def test_steal_append_never_stores_in_a_dump_that_is_closed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["folder", "dump.onnx", "dump.safetensors"])
 def test_a_call_is_not_in_memory_after_it_was_written(name: str, tmp_path: Path) -> None:
-    gc.collect()
     gc.disable()
     try:
         with open_storage(tmp_path / name, 2**30, (), QUIET) as store:

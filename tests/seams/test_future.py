@@ -48,14 +48,13 @@ def test_an_export_is_right_without_all_the_others_at_once():
     assert all_of_them["end"] == "right", all_of_them["said"]
 
 
-@pytest.mark.parametrize(
-    "name", ["torch._dynamo.backends.common.aot_autograd", "onnxruntime.InferenceSession._sess"]
-)
-def test_the_compile_backend_says_what_it_lacks(name):
-    nothing, hidden = run("compile", "torchferry.none", name)
+def test_the_compile_backend_says_what_it_lacks():
+    names = "torch._dynamo.backends.common.aot_autograd", "onnxruntime.InferenceSession._sess"
+    nothing, *hidden = run("compile", "torchferry.none", *names)
     assert nothing["end"] == "right", nothing["said"]
-    assert hidden["end"] == "said", hidden["said"]
-    assert is_told(name, hidden["said"])
+    for name, row in zip(names, hidden, strict=True):
+        assert row["end"] == "said", row["said"]
+        assert is_told(name, row["said"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from families import in_turn
 from torchferry.capturer import torch_export_patches
 from torchferry.capturer.patches.attention import PATCHES
 
@@ -55,8 +56,7 @@ class Masked(torch.nn.Module):
         return self.stack(x, x, tgt_mask=mask)
 
 
-@pytest.mark.parametrize("encodes", [True, False])
-@pytest.mark.parametrize("made", [True, False])
+@pytest.mark.parametrize(("encodes", "made"), in_turn([True, False], [True, False]))
 def test_the_values_of_a_mask_do_not_decide(captured, encodes, made):
     causal = [torch.nn.Transformer.generate_square_subsequent_mask(t) for t in (5, 7, 1)]
     other = torch.zeros(4, 4)

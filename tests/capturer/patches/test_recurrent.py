@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from families import slow_among
 from torchferry.capturer import torch_export_patches
 from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.recurrent import PATCHES
@@ -15,7 +16,7 @@ CASES = {
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_among(CASES, ["relu"]))
 def test_the_length_stays_dynamic_and_the_node_whole(name, captured):
     make, op = CASES[name]
     torch.manual_seed(0)

@@ -70,7 +70,10 @@ class Reads(torch.nn.Module):
         lambda x: str(x.shape[0]),
         lambda x: f"{x.shape[0]}",
         lambda x: repr(x.shape),
-        lambda x: "{}".format(x.shape[0]),  # noqa: UP032  (one of the spellings)
+        pytest.param(
+            lambda x: "{}".format(x.shape[0]),  # noqa: UP032  (one of the spellings)
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_size_as_text_is_fixed_and_its_line_is_named(text):

@@ -54,15 +54,22 @@ def export(
         return torch.export.export(module, tuple(first), dynamic_shapes=shapes, strict=False)
 
 
-def run(model: ir.Model, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of a model in onnxruntime."""
+def start(model: ir.Model) -> onnxruntime.InferenceSession:
+    """A session of onnxruntime with one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     with kernels():
-        session = onnxruntime.InferenceSession(
+        return onnxruntime.InferenceSession(
             ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
+
+
+def run(
+    model: ir.Model | onnxruntime.InferenceSession, inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The outputs of a model in onnxruntime."""
+    session = start(model) if isinstance(model, ir.Model) else model
     given = [t.detach() for t in inputs]
     feeds = {
         value.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(*_plain(t))
@@ -96,12 +103,13 @@ def check(
         targets = {node.target for node in program.graph.nodes}
         assert target in targets, f"{target} is not among {targets}"
     model = translate(program, opset)
+    session = start(model)
     for inputs in sets:
         if not can(EMPTY_TENSORS) and not all(tensor.numel() for tensor in inputs):
             continue
         with torch.no_grad():
             expected = pytree.tree_leaves(function(*(t.clone() for t in inputs)))
-        got = run(model, inputs)
+        got = run(session, inputs)
         tensors = [e if isinstance(e, torch.Tensor) else torch.tensor(e) for e in expected]
         assert len(got) == len(tensors)
         for value, other in zip(got, tensors, strict=True):

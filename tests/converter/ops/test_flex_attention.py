@@ -5,6 +5,7 @@ import torch
 from op_case import check, export
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from families import slow_among
 from torchferry.converter.translate import translate
 from torchferry.errors import MissingLowering
 
@@ -30,9 +31,9 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
-def test_scores(score):
-    check(lambda q, k, v: flex_attention(q, k, v, score_mod=score), *SETS, target=TARGET)
+@pytest.mark.parametrize("name", slow_among(SCORES, ["alibi", "softcap"]))
+def test_scores(name):
+    check(lambda q, k, v: flex_attention(q, k, v, score_mod=SCORES[name]), *SETS, target=TARGET)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
@@ -67,7 +68,13 @@ MASKS = {
 
 @pytest.mark.parametrize(
     ("mask", "score"),
-    [*((mask, None) for mask in MASKS.values()), (MASKS["rows without keys"], SCORES["alibi"])],
+    slow_among(
+        [
+            *((mask, None) for mask in MASKS.values()),
+            (MASKS["rows without keys"], SCORES["alibi"]),
+        ],
+        [(MASKS["window"], None), (MASKS["causal"], None)],
+    ),
     ids=[*MASKS, "with scores"],
 )
 def test_masks(mask, score):

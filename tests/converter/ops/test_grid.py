@@ -5,6 +5,7 @@ import torch
 from op_case import check, export
 from torch import nn
 
+from families import in_turn
 from torchferry.converter.translate import translate
 from torchferry.errors import LoweringFailed
 
@@ -20,8 +21,7 @@ PADDING = [(padding, corners) for padding in ("zeros", "border", "reflection")
            for corners in (False, True)]  # fmt: skip
 
 
-@pytest.mark.parametrize("opset", [18, 20])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize(("mode", "opset"), in_turn(["bilinear", "nearest", "bicubic"], [20, 18]))
 def test_images(mode, opset):
     check(lambda x, grid: [f.grid_sample(x, grid, mode, *padding) for padding in PADDING], *FLAT,
           target=aten.grid_sampler.default, opset=opset, tolerance=2e-5)  # fmt: skip

@@ -5,6 +5,7 @@ import torch
 from op_case import check, export
 from torch import nn
 
+from families import in_turn
 from torchferry.converter.translate import translate
 from torchferry.errors import LoweringFailed
 
@@ -58,8 +59,9 @@ def test_nearest_rounds_as_torch(mode, out):
     check(resized, [r(1, 1, size) for size in range(1, 30, 4)], exact=True)
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize(("mode", "axes", "target"), SMOOTH)
+@pytest.mark.parametrize(
+    ("mode", "axes", "target", "align_corners"), in_turn(SMOOTH, [False, True])
+)
 def test_smooth(mode, axes, target, align_corners):
     def resized(x):
         return [

@@ -5,6 +5,7 @@ import torch
 from op_case import check, export
 from torch import nn
 
+from families import in_turn
 from torchferry.capturer.patching import torch_export_patches
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import find_lowering
@@ -32,9 +33,8 @@ def any_length():
         yield
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize(("layer", "target"), LAYERS)
-def test_layers(layer, target, settings):
+@pytest.mark.parametrize(("settings", "layer", "target"), in_turn(SETTINGS, LAYERS))
+def test_layers(settings, layer, target):
     check(layer(3, 4, **settings), *LENGTHS, target=target)
 
 
@@ -97,7 +97,14 @@ class Decoder(nn.Module):
         return state
 
 
-@pytest.mark.parametrize("cell", [nn.LSTMCell(3, 4), nn.GRUCell(3, 4), nn.RNNCell(3, 4)])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        nn.LSTMCell(3, 4),
+        nn.GRUCell(3, 4),
+        pytest.param(nn.RNNCell(3, 4), marks=pytest.mark.slow),
+    ],
+)
 def test_a_cell_called_again_has_its_weights_once(cell):
     model = check(Decoder(cell), (r(2, 3),), (r(1, 3),))
     weights = [name for name in model.graph.initializers if name.startswith("cell.")]
@@ -115,7 +122,14 @@ class Twice(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.layer._flat_weights")
-@pytest.mark.parametrize("layer", [nn.LSTM(3, 3), nn.GRU(3, 3, 2), nn.RNN(3, 3)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.LSTM(3, 3),
+        nn.GRU(3, 3, 2),
+        pytest.param(nn.RNN(3, 3), marks=pytest.mark.slow),
+    ],
+)
 def test_a_layer_called_again(layer):
     check(Twice(layer), *LENGTHS)
 

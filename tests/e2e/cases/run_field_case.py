@@ -1,18 +1,20 @@
-"""Exports one of the field cases and calls it at all its sizes; prints what came of it as JSON."""
+"""Exports one of the field cases and calls it at all its sizes."""
 
 from __future__ import annotations
 
 import copy
 import json
-import pathlib
-import sys
+import signal
 import tempfile
+from pathlib import Path
 
 import field_cases
 import torch
 
 import torchferry
 from torchferry.errors import FerryError
+
+SECONDS = 300
 
 
 def run(name: str) -> dict[str, object]:
@@ -28,7 +30,7 @@ def run(name: str) -> dict[str, object]:
         return {"status": "refused", "text": f"{type(error).__name__}: {error}"}
     report = program.report
     text = "" if report.ok else " ".join([report.verdict, *report.problems])
-    folder = pathlib.Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp())
     program.save(folder / "model.onnx")
     refused = ""
     for one in (program, torchferry.load(folder)):
@@ -51,7 +53,9 @@ def run(name: str) -> dict[str, object]:
     return {"status": status, "text": text + refused, "bytes": str(size)}
 
 
-if __name__ == "__main__":
+def write_outcome(name: str, file: Path) -> None:
+    """Write what comes of a case as JSON."""
+    signal.alarm(SECONDS)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    sys.stdout.write(json.dumps(run(sys.argv[1])))
+    file.write_text(json.dumps(run(name)), "utf-8")

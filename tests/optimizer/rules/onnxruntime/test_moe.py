@@ -12,6 +12,7 @@ import pytest
 import torch
 from rewriting import run
 
+from families import slow_among
 from torchferry.capturer import capture
 from torchferry.converter import convert
 from torchferry.observer import Observation
@@ -76,7 +77,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", slow_among(BLOCKS, ["qwen3_moe"]))
 def test_one_node_with_the_numbers_of_pytorch(name: str) -> None:
     module, _ = exported(name)
     before, after = plain(name), optimize(plain(name), "default+onnxruntime")
