@@ -86,6 +86,12 @@ def test_a_large_size_that_the_program_refuses_says_nothing() -> None:
     assert verdict.ok
 
 
+def test_large_sizes_keep_to_the_other_conditions() -> None:
+    odd = Condition("n0 % 2 == 1", ("x_dim_1",))
+    held = trial(lambda x: x.sum(1) if x.shape[1] % 2 else x.mean(1), conditions=(NOT_ONE, odd))
+    assert held.at({"batch_size": 1, "x_dim_1": 3}).ok
+
+
 def test_other_code_proves_nothing() -> None:
     verdict = trial(lambda x: x * 2 if x.shape[0] > 1 else x + x).at(
         {"batch_size": 1, "x_dim_1": 3}

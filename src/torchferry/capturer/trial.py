@@ -35,7 +35,7 @@ __all__ = ["Trial", "other_line"]
 Instruction = tuple[CodeType, int]
 _ONLY_THERE = "at other sizes the model never runs "
 
-_LARGE = (31, 4)  # sizes besides those that break a condition: this much more, times this much
+_LARGE = ((31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
 _MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
 
 
@@ -127,15 +127,20 @@ class Trial:
         return [self._judged(call) for call in calls if call is not None]
 
     def _larger(self, sizes: dict[str, int], broken: Sequence[Condition]) -> Iterator[Arguments]:
-        """Inputs where all sizes are large but those that break conditions."""
+        """Inputs where all sizes are large but those that break conditions; no others break."""
         small = {name for one in broken for name in one.names}
-        more, times = _LARGE
-        large = {
-            name: size if name in small else size * times + more for name, size in sizes.items()
-        }
-        inputs, error = attempt(self.seen.inputs_at, large)
-        if error is None and large != sizes and _count(inputs) <= _MOST:
-            yield inputs
+        others = [one for one in self.conditions if one not in broken]
+        for more, times in _LARGE:
+            large = {
+                name: size if name in small else size * times + more
+                for name, size in sizes.items()
+            }
+            if large == sizes or any(one.broken_by(large) for one in others):
+                continue
+            inputs, error = attempt(self.seen.inputs_at, large)
+            if error is None and _count(inputs) <= _MOST:
+                yield inputs
+            return
 
     def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
         """What runs of the user's code at sizes that break none of some conditions.
