@@ -119,6 +119,7 @@ def test_export_dynamic_cache(tmp_path: Path) -> None:
     assert re.search(rf'cache_key_cache_0: {shape},.* z: "f32\[1, 1, 1, \3\]"', cache)
 
 
+@pytest.mark.slow  # `make demo` of the README does the same
 def test_export_tiny_llm(tmp_path: Path) -> None:
     printed = run("export_tiny_llm.py", tmp_path)
     statistics = re.compile(r"\[-?[\d.e-]+,-?[\d.e-]+:A-?[\d.e-]+\]")

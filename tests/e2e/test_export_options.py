@@ -25,9 +25,11 @@ def run(*arguments):
     ("model", "options", "bound"),
     [
         pytest.param("tiny-llm", ["--target", "onnxruntime"], 1e-4, marks=pytest.mark.slow),
-        ("tiny-llm", ["--dtype", "fp16"], 2e-2),
+        pytest.param("tiny-llm", ["--dtype", "fp16"], 2e-2, marks=pytest.mark.slow),
+        ("mlp", ["--dtype", "fp16"], 2e-2),
         ("tiny-llm", ["--dtype", "bf16", "--target", "onnxruntime"], 0.1),
-        ("tiny-llm", ["--exporter", "onnx_dynamo"], 1e-4),
+        pytest.param("tiny-llm", ["--exporter", "onnx_dynamo"], 1e-4, marks=pytest.mark.slow),
+        ("mlp", ["--exporter", "onnx_dynamo"], 1e-4),
         ("mlp", ["--opset", "18"], 1e-4),
         pytest.param("tiny-bert", ["--opset", "23"], 1e-4, marks=pytest.mark.slow),
         pytest.param("tiny-resnet", ["--opset", "18"], 1e-4, marks=pytest.mark.slow),

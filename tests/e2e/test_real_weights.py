@@ -58,6 +58,7 @@ def test_minilm_folder_gives_the_embeddings_of_pytorch(minilm_folder, tmp_path, 
     assert (tmp_path / "out" / "model.onnx_data").stat().st_size > 80e6
 
 
+@pytest.mark.slow
 def test_two_layers_of_smollm_decode_the_tokens_of_generate(smollm, tmp_path):
     model, tokenizer = smollm(2)
     program = tf.export(model, [((), inputs) for inputs in input_sets(model)])

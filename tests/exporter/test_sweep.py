@@ -144,7 +144,8 @@ def test_a_worker_that_is_gone_is_a_row(monkeypatch, tmp_path):
     assert row.reason.startswith("its worker ended")
 
 
-def test_a_scheduler_that_does_not_answer(tmp_path):
+def test_a_scheduler_that_does_not_answer(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
+    monkeypatch.setattr(sweeping, "_PATIENCE", 1)
     with pytest.raises(UsageError, match="no Dask scheduler answers at"):
         sweep(JOBS, tmp_path / "r.jsonl", scheduler="tcp://127.0.0.1:9")

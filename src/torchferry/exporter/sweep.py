@@ -18,6 +18,8 @@ from torchferry.report.model import Cell, Report, Section, Table, Tone
 
 __all__ = ["expand", "read_rows", "sweep", "sweep_report"]
 
+_PATIENCE = 10  # seconds until a scheduler must have answered
+
 Lost = tuple[type[Exception], ...]
 
 _TONES: dict[Outcome, Tone] = {"ok": "good", "refused": "warn", "unverified": "warn"}
@@ -144,7 +146,7 @@ def _executor(workers: int, scheduler: str | None) -> Iterator[tuple[Executor, L
             "--scheduler needs Dask: pip install 'torchferry[dask]', here and on the workers"
         ) from error
     try:
-        client = Client(scheduler, timeout="10s")
+        client = Client(scheduler, timeout=_PATIENCE)
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no Dask scheduler answers at {scheduler}: {error}") from error
     with client:
