@@ -78,6 +78,19 @@ def padded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return nn.utils.rnn.pad_sequence([a, b], batch_first=True)
 
 
+def writes_to_copy(x: torch.Tensor) -> torch.Tensor:
+    """Where there is one row, or one column, the copy is no copy."""
+    x = x * 1
+    x.t().contiguous().add_(5)
+    return x
+
+
+def writes_to_view(x: torch.Tensor) -> torch.Tensor:
+    x = x * 1
+    x.reshape(-1).add_(5)
+    return x
+
+
 LAYERS = nn.ModuleDict({"lstm": nn.LSTM(4, 3, bidirectional=True), "gru": nn.GRU(4, 3)})
 
 
@@ -118,6 +131,13 @@ CASES = {
     "a root of a size": Case(squared_patches, ((some(9, 4),), (some(10, 4),)),
         right=((some(12, 4),),),
         refused=((some(16, 4),), (some(4, 4),)),
+    ),
+    "a copy at most sizes": Case(writes_to_copy, ((some(6, 4),), (some(9, 5),)),
+        right=((some(3, 7),),),
+        refused=((some(1, 4),), (some(7, 1),), (some(1, 1),)),
+    ),
+    "a view at every size": Case(writes_to_view, ((some(6, 4),), (some(9, 5),)),
+        right=((some(3, 7),), (some(1, 4),), (some(7, 1),)),
     ),
     # onnxruntime ends the process.
     "an empty batch for an LSTM": Case(

@@ -6,14 +6,16 @@ that it would miss that; here the program is given operators that say what they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from torchferry.converter.in_place import unseen
 from torchferry.seams.operators import aten
 from torchferry.seams.pytorch import (
     FakeTensorMode,
@@ -24,7 +26,9 @@ from torchferry.seams.pytorch import (
     storage_number,
 )
 
-__all__ = ["aliasing_targets", "graphs_of", "hidden_view", "is_view", "said"]
+__all__ = [
+    "aliasing_targets", "graphs_of", "hidden_view", "is_view", "said", "sizes_of_written_views",
+]  # fmt: skip
 
 _DROPOUTS = (
     aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
@@ -67,18 +71,71 @@ def hidden_view(node: fx.Node) -> fx.Node | None:
     return next((arg for arg in node.all_input_nodes if is_view(node, arg)), None)
 
 
-def is_view(node: fx.Node, viewed: fx.Node) -> bool:
+def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
+    """Symbols of sizes at 1 of which memory that is written to is another operator's too.
+
+    ``x.t().contiguous()`` is a copy, and ``x`` itself where it has one row. What is functional
+    has decided for one of them. Of each symbol the operator that it changes.
+    """
+    found: dict[str, fx.Node] = {}
+    hints = _hints(program)
+    for graph in graphs_of(program):
+        for node in graph.nodes:
+            writes = isinstance(node.target, OpOverload) and schema_of(node.target).is_mutable
+            if not writes or unseen(node) or not isinstance(node.args[0], fx.Node):
+                continue
+            for view, viewed in _shared(node.args[0]):
+                usual = is_view(view, viewed)
+                for symbol in _symbols(viewed.meta.get("val")) & hints.keys():
+                    if is_view(view, viewed, {**hints, symbol: 1}) != usual:
+                        found.setdefault(symbol, view)
+    return found
+
+
+def _shared(written: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Results and their arguments that share memory with a node, or may at some sizes."""
+    left, known = [written], {written}
+    while left:
+        node = left.pop()
+        for view, viewed in (*((node, arg) for arg in node.all_input_nodes),
+                             *((user, node) for user in node.users)):  # fmt: skip
+            other = viewed if view is node else view
+            if other not in known and _may_be_view(view):
+                known.add(other)
+                left.append(other)
+                yield view, viewed
+
+
+def _may_be_view(node: fx.Node) -> bool:
+    """Whether the schema says that the result may be a view, and nothing is written."""
+    if not isinstance(node.target, OpOverload) or schema_of(node.target).is_mutable:
+        return False
+    return any(result.alias_info for result in schema_of(node.target).returns)
+
+
+def _symbols(value: Any) -> set[str]:
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    symbols = (size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt))
+    return {str(symbol) for some in symbols for symbol in some}
+
+
+def is_view(node: fx.Node, viewed: fx.Node, sizes: Mapping[str, int] | None = None) -> bool:
     """Whether the result lies in the memory of an argument.
 
     The operator is run on fake tensors of the sizes that were exported, since the program's own
     would have the operator's questions about sizes fix these, and a saved program's do not know
     who shares memory with whom.
+
+    Args:
+        node: calls an operator.
+        viewed: one of its arguments.
+        sizes: other ones than those that were exported, by symbol.
     """
     operator: Any = node.target
     with FakeTensorMode():
         made: dict[fx.Node, Any] = {}
         for arg in node.all_input_nodes:
-            made[arg] = pytree.tree_map(_of_fixed_size, arg.meta.get("val"))
+            made[arg] = pytree.tree_map(partial(_of_fixed_size, sizes=sizes), arg.meta.get("val"))
         values, named = fx.node.map_arg((node.args, node.kwargs), lambda arg: made[arg])
         try:
             result = operator(*values, **named)
@@ -87,16 +144,37 @@ def is_view(node: fx.Node, viewed: fx.Node) -> bool:
     return bool(_storages(made[viewed]) & _storages(result))
 
 
-def _of_fixed_size(value: Any) -> Any:
+def _of_fixed_size(value: Any, sizes: Mapping[str, int] | None = None) -> Any:
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return value.node.hint
+        return value.node.hint if sizes is None else _with_sizes(value, sizes)
     if not isinstance(value, torch.Tensor):
         return value
-    size = [_of_fixed_size(n) for n in value.shape]
-    stride = [_of_fixed_size(n) for n in value.stride()]
+    size = [_of_fixed_size(n, sizes) for n in value.shape]
+    stride = [_of_fixed_size(n, sizes) for n in value.stride()]
     if None in size or None in stride:
         return None
     return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
+
+
+def _with_sizes(value: Any, sizes: Mapping[str, int]) -> Any:
+    expression = value.node.expr
+    known = {symbol: sizes.get(str(symbol)) for symbol in expression.free_symbols}
+    if None in known.values():
+        return value.node.hint
+    size = expression.subs(known)
+    return int(size) if size.is_Integer else None
+
+
+def _hints(program: ExportedProgram) -> dict[str, int]:
+    """Of each symbol of the inputs' sizes what it was when they were exported."""
+    values = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
+    sizes: list[Any] = [n for one in values if isinstance(one, torch.Tensor) for n in one.shape]
+    sizes += [one for one in values if isinstance(one, torch.SymInt)]
+    return {
+        str(size.node.expr): size.node.hint
+        for size in sizes
+        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol
+    }
 
 
 @contextmanager

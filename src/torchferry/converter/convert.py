@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.converter import dimension, mutation, signature, torch_onnx
+from torchferry.converter.aliasing import sizes_of_written_views
 from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
@@ -20,6 +21,7 @@ from torchferry.graph.runtime import installed, newest_opset, store_least
 from torchferry.observer.guards import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
+from torchferry.values.source_line import user_line
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
 
@@ -104,8 +106,16 @@ def convert(
     model = translate(program, opset, names, as_stored=as_stored)
     if chosen := tuple(functions):
         extract_functions(model, chosen)
-    conditions = [*conditions_of(program, names, lines, doubts), *_of_kernels(model)]
+    conditions = conditions_of(program, names, lines, doubts)
     return _finished(model, program, names, defaults, conditions=conditions, **known)
+
+
+def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> list[Condition]:
+    """Sizes of 1 at which a write in place goes to other memory than at the exported ones."""
+    return [
+        Condition("n0 != 1", (names(symbol),), user_line(node.stack_trace) or "")
+        for symbol, node in sizes_of_written_views(program).items()
+    ]
 
 
 def _of_kernels(model: ir.Model) -> Iterator[Condition]:
@@ -165,6 +175,7 @@ def _finished(
     conditions: Iterable[Condition],
     **known: Any,
 ) -> ir.Model:
+    conditions = [*conditions, *_of_kernels(model), *_of_writes(program, names)]
     read = signature.read_signature(program, defaults, conditions, names)
     signature.write_signature(model, replace(read, **known))
     store_least(model)
