@@ -46,6 +46,10 @@ def zeros(*sizes: int) -> torch.Tensor:
     return torch.zeros(sizes)
 
 
+def ids(rows: int) -> torch.Tensor:
+    return torch.arange(rows * 3).reshape(rows, 3) % 7 + 1
+
+
 def masked(x: torch.Tensor) -> torch.Tensor:
     if x.shape[0] > 1:
         x = x + torch.full_like(x, -torch.inf).triu(x.shape[1])
@@ -57,6 +61,26 @@ def window(x: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
     if x.shape[0] == 1 and past.shape[0] > 12:
         past = past[-7:]
     return torch.cat([past, x])
+
+
+def biased(q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.T
+    if q.shape[0] != 1:
+        scores = scores + bias
+    return scores.softmax(-1)
+
+
+def without_padding(ids: torch.Tensor) -> torch.Tensor:
+    embedded = nn.functional.embedding(ids, torch.arange(40.0).reshape(10, 4) + 1)
+    if ids.shape[0] != 1:
+        embedded = embedded * (ids != 0)[..., None]
+    return embedded
+
+
+def limited(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] != 1:
+        x = x.clamp(-1e4, 1e4)
+    return x * 2
 
 
 def sliced(x: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
@@ -119,6 +143,20 @@ CASES = {
     "size of a slice": Case(every_fourth, ((some(6, 4),), (some(9, 5),)),
         right=((some(7, 4),),),
         refused=((some(2, 4),), (some(4, 4),)),
+    ),
+    # Less code, that does nothing to what was recorded.
+    "a bias of zeros": Case(
+        biased, ((some(3, 4), some(5, 4), zeros(5)), (some(4, 4), some(6, 4), zeros(6))),
+        right=((some(7, 4), some(8, 4), some(8)),),
+        refused=((some(1, 4), some(5, 4), some(5)),),
+    ),
+    "no padding": Case(without_padding, ((ids(3),), (ids(5),)),
+        right=((ids(4) * 0,),),
+        refused=((ids(1) * 0,),),
+    ),
+    "no large number": Case(limited, ((some(6, 4),), (some(9, 4),)),
+        right=((some(3, 4) * 1e6,),),
+        refused=((some(1, 4) * 1e6,),),
     ),
     "less code for the same": Case(masked, ((some(3, 3),), (some(4, 4),)),
         right=((some(1, 1),), (some(9, 9),)),

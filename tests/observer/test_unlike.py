@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchferry.observer.unlike import unlike
+from torchferry.observer.unlike import special_values, unlike
 
 
 def test_numbers_get_both_signs_and_masks_both_values() -> None:
@@ -48,3 +48,34 @@ def test_positions_infinities_and_nothing_stay_as_they_are() -> None:
 def test_a_mask_of_one_entry_changes_too() -> None:
     for args, _ in unlike(((torch.ones(1, 1, dtype=torch.int32),), {})):
         assert args[0].item() == 0
+
+
+def test_each_tensor_gets_usual_and_special_numbers_alone() -> None:
+    x, ids, flags = torch.zeros(9, 9), torch.full((40,), 7, dtype=torch.int32), torch.ones(3) > 0
+    z = torch.zeros(20, dtype=torch.complex64)
+    found = list(special_values(((x, ids, flags), {"z": z, "n": 3})))
+    assert len(found) == 6
+    for (new, _, _), named in found[:2]:
+        assert named["z"] is z
+        assert new.std() > 0.5 or not new.isfinite().all()
+    (usual, *_), _ = found[0]
+    (special, *_), _ = found[1]
+    assert usual.isfinite().all()
+    assert special.isnan().any()
+    assert special.isinf().any()
+    assert (special.abs() > 1e29).any()
+    (_, positions, _), _ = found[2]
+    (_, far, _), _ = found[3]
+    assert positions.dtype is far.dtype is torch.int32
+    assert (positions == 0).any()
+    assert int(positions.min()) >= 0
+    assert int(positions.max()) <= 7
+    assert int(far.min()) < 0
+    assert int(far.max()) > 7
+    assert found[4][1]["z"].imag.abs().sum() > 0
+    assert found[5][1]["z"].isnan().any()
+
+
+def test_small_types_hold_their_special_numbers() -> None:
+    for (new,), _ in special_values(((torch.full((30,), 200, dtype=torch.uint8),), {})):
+        assert new.dtype is torch.uint8

@@ -26,7 +26,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, program_inputs
-from torchferry.observer.unlike import unlike
+from torchferry.observer.unlike import special_values, unlike
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
@@ -115,8 +115,11 @@ class Trial:
         broken = [one for one in self.conditions if one.broken_by(sizes)]
         found = self._verdicts(unlike(inputs))
         if ran := self._instructions(inputs):
-            if other := ran - self._instructions_elsewhere(broken):
+            known = self._instructions_elsewhere(broken)
+            if other := ran - known:
                 return Verdict("failed", evidence=_ONLY_THERE + first_line(other))
+            if ran != known:  # what is left out may do nothing to such values
+                found += self._verdicts(special_values(inputs))
             # A program that refuses large sizes is not wrong there.
             large = self._verdicts(self._larger(sizes, broken))
             found += [verdict for verdict in large if verdict.kind == "differs"]

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 
 from torchferry.observer.sets import Arguments
-from torchferry.observer.tree import replace_leaves
+from torchferry.observer.tree import leaves_of, replace_leaves
 from torchferry.values.flatten import Path
 
-__all__ = ["unlike"]
+__all__ = ["special_values", "unlike"]
 
 _SPREAD = (-3.0, 7.0)  # magnitudes, as powers of two, that numbers are multiplied by
+_SPECIAL = (float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 0.0)
+_ARGUMENTS = 8  # that are tried alone
 _ZEROS = 0.1  # the share of numbers that become 0, and of a mask's that change
 
 
@@ -34,6 +36,53 @@ def unlike(inputs: Arguments) -> Iterator[Arguments]:
     for signs in (True, False):
         change = partial(_changed, signs=signs, generator=torch.Generator().manual_seed(0))
         yield replace_leaves(*inputs, change=change)
+
+
+def special_values(inputs: Arguments) -> Iterator[Arguments]:
+    """The same arguments with one tensor of usual numbers, the others as they are; then special.
+
+    Numbers that are all large hide a small one that is added, and a mask of zeros adds nothing.
+    Floats become numbers of order 1, then infinities, NaN and others as far; integers lie about
+    those they were, 0 and negative ones among them.
+
+    Args:
+        inputs: positional and named arguments.
+    """
+    places = [path for path, leaf in leaves_of(*inputs).items() if _has_numbers(leaf)]
+    for place in places[:_ARGUMENTS]:
+        for extreme in (False, True):
+            generator = torch.Generator().manual_seed(0)
+            yield replace_leaves(
+                *inputs,
+                change=lambda path, leaf: (
+                    _special(leaf, generator, extreme=extreme)  # noqa: B023  (called at once)
+                    if path == place  # noqa: B023
+                    else leaf
+                ),
+            )
+
+
+def _has_numbers(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.numel() > 0 and leaf.dtype is not torch.bool
+
+
+def _special(tensor: torch.Tensor, generator: torch.Generator, *, extreme: bool) -> torch.Tensor:
+    if tensor.is_floating_point() or tensor.is_complex():
+        parts = (*tensor.shape, 2) if tensor.is_complex() else tensor.shape
+        numbers = torch.randn(parts, generator=generator)
+        if extreme:
+            chosen = torch.randint(0, len(_SPECIAL), numbers.shape, generator=generator)
+            where = torch.rand(numbers.shape, generator=generator) < 2 * _ZEROS
+            numbers = torch.where(where, torch.tensor(_SPECIAL)[chosen], numbers)
+        whole = torch.view_as_complex(numbers) if tensor.is_complex() else numbers
+        return whole.to(tensor.device, tensor.dtype)
+    most = int(tensor.max())
+    low, high = (-most - 2, 4 * most + 3) if extreme else (min(int(tensor.min()), 0), most + 1)
+    limits = torch.iinfo(tensor.dtype)
+    low, high = max(low, limits.min), max(min(high, limits.max), low + 1)
+    drawn = torch.randint(low, high, tensor.shape, generator=generator)
+    drawn.view(-1)[:: 2 + extreme] = 0  # often what pads
+    return drawn.to(tensor.device, tensor.dtype)
 
 
 def _changed(_: Path, leaf: Any, *, signs: bool, generator: torch.Generator) -> Any:
