@@ -112,7 +112,8 @@ def settled(
     moves, off = spread(expected, others), apart(expected, got)
     if moves is None or off is None:
         return None
-    moves = moves.masked_fill(moves.isinf(), 0.0)  # a number is never as good as an infinity
+    if typical:  # rounding makes no number as good as an infinity; unset memory may hold any
+        moves = moves.masked_fill(moves.isinf(), 0.0)
     if not bool(moves.any()):
         return None
     bound = times * moves
