@@ -30,12 +30,17 @@ class Calling(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """A model, what is recorded of it, and calls that must be right, or that must be refused."""
+    """A model, what is recorded of it, and calls that must be right, or refused.
+
+    Attributes:
+        changes: whether some versions of PyTorch export it so that what others refuse is right.
+    """
 
     function: Callable[..., torch.Tensor]
     sets: tuple[Args, ...]
     right: tuple[Args, ...] = ()
     refused: tuple[Args, ...] = ()
+    changes: bool = False
 
 
 def some(*sizes: int) -> torch.Tensor:
@@ -165,6 +170,7 @@ CASES = {
     "the longer one": Case(padded, ((some(3, 2), some(5, 2)), (some(4, 2), some(9, 2))),
         right=((some(2, 2), some(6, 2)),),
         refused=((some(6, 2), some(4, 2)),),
+        changes=True,
     ),
     "a root of a size": Case(squared_patches, ((some(9, 4),), (some(10, 4),)),
         right=((some(12, 4),),),
@@ -231,9 +237,13 @@ def test_it_is_right_or_refused(name: str, check: bool) -> None:
         with torch.no_grad():
             torch.testing.assert_close(program(*args), model(*args), rtol=1e-4, atol=1e-5)
     for args in case.refused:
-        with pytest.raises(FerryError) as refusal:
-            program(*args)
-        assert len(str(refusal.value)) > 40
+        try:
+            found = program(*args)
+        except FerryError as refusal:
+            assert len(str(refusal)) > 40  # noqa: PT017  (one of two outcomes that are right)
+            continue
+        assert case.changes
+        torch.testing.assert_close(found, model(*args), rtol=1e-4, atol=1e-5)
 
 
 def test_a_recorded_call_that_runs_other_code_is_a_problem_with_its_line() -> None:

@@ -6,6 +6,7 @@ masked in a mask of ones, and ``relu`` changes no positive number.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -49,17 +50,16 @@ def special_values(inputs: Arguments) -> Iterator[Arguments]:
         inputs: positional and named arguments.
     """
     places = [path for path, leaf in leaves_of(*inputs).items() if _has_numbers(leaf)]
-    for place in places[:_ARGUMENTS]:
-        for extreme in (False, True):
-            generator = torch.Generator().manual_seed(0)
-            yield replace_leaves(
-                *inputs,
-                change=lambda path, leaf: (
-                    _special(leaf, generator, extreme=extreme)  # noqa: B023  (called at once)
-                    if path == place  # noqa: B023
-                    else leaf
-                ),
-            )
+    for place, extreme in itertools.product(places[:_ARGUMENTS], (False, True)):
+        generator = torch.Generator().manual_seed(0)
+        change = partial(_alone, place=place, generator=generator, extreme=extreme)
+        yield replace_leaves(*inputs, change=change)
+
+
+def _alone(
+    path: Path, leaf: Any, *, place: Path, generator: torch.Generator, extreme: bool
+) -> Any:
+    return _special(leaf, generator, extreme=extreme) if path == place else leaf
 
 
 def _has_numbers(leaf: Any) -> bool:
