@@ -245,7 +245,9 @@ def test_external_tensors_in_attributes_are_taken_in(path: Path) -> None:
     tensor = onnx.numpy_helper.from_array(np.arange(400, dtype=np.float32), "c")
     node = onnx.helper.make_node("Constant", [], ["y"], name="constant", value=tensor)
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [400])
-    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [output]))
+    graph = onnx.helper.make_graph([node], "g", [], [output])
+    opsets = [onnx.helper.make_opsetid("", 20)]  # every onnxruntime reads it
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
     onnx.save(model, path, save_as_external_data=True, location="foreign.bin", size_threshold=0,
               convert_attribute=True)  # fmt: skip
     loaded = io.load(path)

@@ -14,6 +14,18 @@ def test_the_memory_of_a_value():
     assert from_dlpack(ort.c_value(value).to_dlpack()).tolist() == [0, 1, 2]
 
 
+NAMES = {torch.float32: "float"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int8, torch.float16])
+def test_a_value_in_the_memory_of_a_tensor(dtype):
+    tensor = (torch.arange(6) > 2).to(dtype).reshape(2, 3)
+    value = onnxruntime.OrtValue(ort.sharer()(tensor))
+    assert value.data_ptr() == tensor.data_ptr()
+    assert value.data_type() == f"tensor({NAMES.get(dtype, str(dtype).removeprefix('torch.'))})"
+    assert value.numpy().tolist() == tensor.tolist()
+
+
 def test_a_session_of_c():
     graph = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) {y = Neg(x)}'

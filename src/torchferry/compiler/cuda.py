@@ -12,8 +12,7 @@ from typing import Any
 import onnxruntime
 import torch
 
-from torchferry.seams.ort import c_state
-from torchferry.seams.pytorch import to_dlpack
+from torchferry.seams.ort import sharer
 
 __all__ = ["FixedPlaces", "Provider", "captures_graphs", "provider_name", "run_options",
            "stream_of", "with_device"]  # fmt: skip
@@ -21,7 +20,7 @@ __all__ = ["FixedPlaces", "Provider", "captures_graphs", "provider_name", "run_o
 Provider = str | tuple[str, Mapping[str, Any]]
 """As onnxruntime takes it: a name, or a name and options."""
 
-_STATE = c_state()
+_share = sharer()
 _CUDA = "CUDAExecutionProvider"
 _NO_GRAPH = -1  # the id with which a run is not captured
 
@@ -139,4 +138,4 @@ class FixedPlaces:
 
 
 def _shared(tensor: torch.Tensor) -> onnxruntime.OrtValue:
-    return onnxruntime.OrtValue(_STATE.OrtValue.from_dlpack(to_dlpack(tensor)))
+    return onnxruntime.OrtValue(_share(tensor))

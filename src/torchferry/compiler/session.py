@@ -23,12 +23,13 @@ from torchferry.compiler.cuda import (
 )
 from torchferry.errors import RunError
 from torchferry.optimizer import kernel_library
-from torchferry.seams.ort import c_session, c_state, ort_errors
-from torchferry.seams.pytorch import from_dlpack, to_dlpack
+from torchferry.seams.ort import c_session, c_state, ort_errors, sharer
+from torchferry.seams.pytorch import from_dlpack
 
 __all__ = ["TensorSession", "providers_for"]
 
 _STATE = c_state()
+_share = sharer()
 _ERRORS = ort_errors()
 # The ways onnxruntime names the node it blames.
 _NODE = re.compile(r"name:? ?'([^']+)'|in node \(([^)]+)\)", re.IGNORECASE)
@@ -133,11 +134,7 @@ class TensorSession:
     def _usual(
         self, tensors: Sequence[torch.Tensor], options: onnxruntime.RunOptions | None = None
     ) -> list[torch.Tensor]:
-        wrap = _STATE.OrtValue.from_dlpack
-        feeds = {
-            name: wrap(to_dlpack(tensor))
-            for name, tensor in zip(self.inputs, tensors, strict=True)
-        }
+        feeds = {name: _share(tensor) for name, tensor in zip(self.inputs, tensors, strict=True)}
         found = self._run(feeds, self._names, options)
         tensors_out: list[torch.Tensor] = found.to_dlpacks(from_dlpack)
         for i in self._bools:
@@ -220,7 +217,7 @@ def _ort_value(tensor: Any) -> onnxruntime.OrtValue:
     raw = getattr(tensor, "raw", tensor)
     if isinstance(raw, torch.Tensor):
         plain = raw.detach().cpu().contiguous()
-        return onnxruntime.OrtValue(_STATE.OrtValue.from_dlpack(to_dlpack(plain)))
+        return onnxruntime.OrtValue(_share(plain))
     array = np.ascontiguousarray(tensor.numpy())
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.dtype.value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import onnxruntime
 
 from torchferry.seams.table import lacking, probe, reach
 
-__all__ = ["c_session", "c_state", "c_value", "kernel_definitions", "ort_errors"]
+__all__ = ["c_session", "c_state", "c_value", "kernel_definitions", "ort_errors", "sharer"]
 
 _STATE = "onnxruntime.capi.onnxruntime_pybind11_state"
 _ERRORS = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException",
@@ -22,6 +23,31 @@ def c_value(value: onnxruntime.OrtValue) -> Any:
     if found is None:
         raise lacking("onnxruntime.OrtValue._ortvalue")
     return found
+
+
+def sharer() -> Callable[[Any], Any]:
+    """A function: dense tensor of PyTorch → value, as `c_value` gives it, in the same memory.
+
+    DLPack has a code of its own for bool, which onnxruntime before 1.32 does not know.
+    """
+    import torch
+
+    to_dlpack: Any = vars(torch)["to_dlpack"]  # public, though torch's annotations lack it
+    make = c_state().OrtValue.from_dlpack
+
+    def share(tensor: Any) -> Any:
+        return make(to_dlpack(tensor))
+
+    def share_bytes(tensor: Any) -> Any:
+        if tensor.dtype is torch.bool:
+            return make(to_dlpack(tensor.view(torch.uint8)), True)
+        return make(to_dlpack(tensor))
+
+    try:
+        share(torch.ones(1, dtype=torch.bool))
+    except RuntimeError:
+        return share_bytes
+    return share
 
 
 def c_session(session: onnxruntime.InferenceSession) -> Any:

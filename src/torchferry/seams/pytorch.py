@@ -75,7 +75,6 @@ __all__ = [
     "set_guards",
     "size_oblivious",
     "storage_number",
-    "to_dlpack",
     "unset_fake",
     "version_of",
     "while_loop_operator",
@@ -83,8 +82,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Public, though torch's annotations do not have them. The first two also exchange parameters.
-to_dlpack: Any = vars(torch)["to_dlpack"]
+# Public, though torch's annotations do not have them. The first also gives parameters.
 from_dlpack: Any = vars(torch)["from_dlpack"]
 TracerWarning: type[Warning] = vars(torch.jit)["TracerWarning"]
 
