@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,8 +26,7 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
     found: set[tuple[CodeType, int]] = set()
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
-        file = frame.f_code.co_filename
-        if (is_library(file) and file != _TYPED) or is_own(file) or package_of(file):
+        if not _is_users(frame.f_code.co_filename):
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         return note
@@ -42,6 +42,12 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
         yield found
     finally:
         sys.settrace(before)
+
+
+@cache  # Python asks at every call, of a few hundred files
+def _is_users(file: str) -> bool:
+    is_torchs = is_library(file) and file != _TYPED
+    return not (is_torchs or is_own(file) or package_of(file))
 
 
 def first_line(instructions: Collection[tuple[CodeType, int]]) -> str:

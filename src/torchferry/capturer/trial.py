@@ -146,21 +146,27 @@ class Trial:
             return
 
     def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
-        """What runs of the user's code at sizes that break none of some conditions.
+        """Collect the instructions of all usual calls that break none of these conditions.
 
-        The call that was captured is one whatever doubts say of its sizes.
+        The captured call counts always, even if a doubt excludes its sizes.
         """
-        found = self._instructions(self.seen.normalized(self.seen.best))
+        found: set[Instruction] = set()
         for sizes, instructions in self._usual:
-            if not any(one.broken_by(sizes) for one in broken):
+            if sizes is None or not any(one.broken_by(sizes) for one in broken):
                 found |= instructions
         return found
 
     @cached_property
-    def _usual(self) -> list[tuple[dict[str, int], set[Instruction]]]:
-        """What runs in the recorded calls, and in one where no size is 0 or 1."""
+    def _usual(self) -> list[tuple[dict[str, int] | None, set[Instruction]]]:
+        """Sizes and instructions of each recorded call, and of a call without a size of 0 or 1.
+
+        The sizes of the captured call are ``None``.
+        """
         seen = self.seen
-        calls = [(seen.sizes_of(call), seen.normalized(call)) for call in seen.calls]
+        calls: list[tuple[dict[str, int] | None, Arguments]] = [
+            (None if call is seen.best else seen.sizes_of(call), seen.normalized(call))
+            for call in seen.calls
+        ]
         usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
         inputs, error = attempt(seen.inputs_at, usual)
         calls += [(usual, inputs)] if error is None else []

@@ -270,11 +270,11 @@ class Block:
 
 
 def _kept_apart(b: Block, x: ir.Value, wanted: ir.DataType) -> ir.Value:
-    """What a Cast made, so that onnxruntime computes it before it is cast again.
+    """Return the operand of a Cast, behind a neutral node if onnxruntime would fuse two Casts.
 
-    It makes one Cast of two where that gives something else: what a half rounds up (0.9999 to
-    1) is cut off before an integer, and what an int64 cuts off at its lower bits is undefined;
-    before 1.26 an integer's cutting (0.3 to 0) is lost before a bool.
+    onnxruntime merges consecutive Casts even if the result differs. It skips the rounding to a
+    half before an 8-bit integer (0.9999 becomes 0 instead of 1) and the wrap-around of an int64;
+    before 1.26 it also skips the truncation to an integer before a bool (0.3 becomes True).
     """
     inner = x.producer()
     source = inner.inputs[0] if inner is not None and inner.op_type == "Cast" else None

@@ -20,7 +20,7 @@ from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.in_place import unseen
 from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
-from torchferry.observer.guards import guards_noted
+from torchferry.observer.guards import note_guards
 from torchferry.seams.pytorch import (
     OpOverload,
     SpecViolationError,
@@ -66,7 +66,7 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
 
 
 def _traced(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
-    with _flat(program), guards_noted(program), sizes_oblivious(), warnings.catch_warnings():
+    with _flat(program), note_guards(program), sizes_oblivious(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             traced: ExportedProgram = program.run_decompositions(table)

@@ -55,8 +55,8 @@ def translate(
         MissingLowering: operators that neither we nor onnxscript nor torch's decompositions know,
             all of them.
         LoweringFailed: one operator cannot be written with what it is given.
-        ConversionError: an input is no tensor, a tensor is of torch.func, or nothing that is
-            computed is returned.
+        ConversionError: an input is not a tensor, the program holds a tensor of torch.func, or
+            it returns nothing that it computes.
     """
     program = prepared(program)
     _check_known(program)

@@ -48,7 +48,7 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> Any:
             if abs(power) > 8 or abs(base) > _LARGEST:
                 raise OverflowError
             if base < 0 and power != int(power):
-                raise ArithmeticError  # a root that is no real number
+                raise ArithmeticError  # the root of a negative number is complex
             return base**power
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](value_of(left, known), value_of(right, known))

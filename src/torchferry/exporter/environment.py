@@ -89,7 +89,7 @@ def _operators() -> tuple[list[str], dict[str, str], list[str]]:
 
 
 def _kernels() -> tuple[Ability, ...]:
-    """What the installed onnxruntime computes wrong."""
+    """List the kernels that the installed onnxruntime computes wrong."""
     version = installed("onnxruntime")
     return () if version == "not installed" else lacking(version)
 

@@ -113,7 +113,7 @@ def has(version: str, ability: Ability) -> bool:
 
 
 def lacking(version: str) -> tuple[Ability, ...]:
-    """What an onnxruntime of this version cannot do, of all that is known.
+    """Return the known abilities that this version of onnxruntime lacks.
 
     >>> lacking("1.31") == (EMPTY_TENSORS, DOUBLE_NORMS)
     True

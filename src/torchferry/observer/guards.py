@@ -40,8 +40,8 @@ from torchferry.values.source_line import is_own
 __all__ = [
     "conditions_of",
     "guard_lines",
-    "guards_noted",
     "guards_of_special_sizes",
+    "note_guards",
     "read_guards",
     "store_signature",
 ]
@@ -307,11 +307,11 @@ def guard_lines(
 
 
 @contextmanager
-def guards_noted(program: ExportedProgram) -> Iterator[None]:
-    """Remember what torch decides of sizes inside the block, while it takes operators apart.
+def note_guards(program: ExportedProgram) -> Iterator[None]:
+    """Remember the guards that torch adds inside the block, while it decomposes operators.
 
-    ``conditions_of`` has it from then on: a program's own guards are those of its capture, and
-    torch asks nothing again that it has decided.
+    ``conditions_of`` reads them from then on. The program itself holds only the guards of its
+    capture, and torch adds no guard twice.
     """
     environment = _shape_environment(program)
     count = 0 if environment is None else len(environment.guards)
@@ -323,7 +323,7 @@ def guards_noted(program: ExportedProgram) -> Iterator[None]:
 
 
 def _of_operators(program: ExportedProgram, named: Callable[[str], str]) -> Iterator[Condition]:
-    """What torch decided of sizes when it took operators of the program apart."""
+    """Yield the guards that torch added while it decomposed operators, as conditions."""
     environment = _shape_environment(program)
     for guard in () if environment is None else _LATER.get(environment, ()):
         symbols = sorted(map(str, guard.expr.free_symbols))

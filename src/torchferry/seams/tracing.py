@@ -47,7 +47,7 @@ def compiles_here() -> bool:
 
 
 def aot_metadata() -> Any:
-    """What AOTAutograd, which is running, knows of the graph at hand; None if it does not run."""
+    """Return AOTAutograd's metadata of the current graph; None if AOTAutograd is not running."""
     context = reach("torch._guards.TracingContext").try_get()
     return None if context is None else context.fw_metadata
 

@@ -69,9 +69,9 @@ def sizes_of(b: Block, x: ir.Value) -> list[Size]:
 
 
 def sized(x: ir.Value, made: ir.Value, sizes: Sequence[Size]) -> ir.Value:
-    """What was made of ``x`` in a shape, which it learns as far as it is constant.
+    """Record the constant sizes in the shape of ``made``, and return it, complex if ``x`` is.
 
-    What its axes are known to be stays: it may be ``x`` itself, or an input of the model.
+    Sizes and names that ``made`` has already stay: it may be ``x`` itself, or a model input.
     """
     learnt = [size if isinstance(size, int) and size >= 0 else None for size in sizes]
     learnt += [2] if is_complex(x) else []
