@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from torchferry.converter.in_place import unseen
+from torchferry.converter.in_place import is_seen_write
 from torchferry.seams.operators import aten
 from torchferry.seams.pytorch import (
     FakeTensorMode,
@@ -72,17 +72,16 @@ def hidden_view(node: fx.Node) -> fx.Node | None:
 
 
 def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
-    """Symbols of sizes at 1 of which memory that is written to is another operator's too.
+    """Return the symbols for which a size of 1 turns a copy that is written to into a view.
 
-    ``x.t().contiguous()`` is a copy, and ``x`` itself where it has one row. What is functional
-    has decided for one of them. Of each symbol the operator that it changes.
+    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row. A functional program has
+    decided for one of the two. The value is the operator that changes.
     """
     found: dict[str, fx.Node] = {}
     hints = _hints(program)
     for graph in graphs_of(program):
         for node in graph.nodes:
-            writes = isinstance(node.target, OpOverload) and schema_of(node.target).is_mutable
-            if not writes or unseen(node) or not isinstance(node.args[0], fx.Node):
+            if not is_seen_write(node) or not isinstance(node.args[0], fx.Node):
                 continue
             for view, viewed in _shared(node.args[0]):
                 usual = is_view(view, viewed)

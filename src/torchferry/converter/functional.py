@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
-from torchferry.converter.in_place import unseen
+from torchferry.converter.in_place import is_seen_write
 from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import note_guards
@@ -28,7 +28,6 @@ from torchferry.seams.pytorch import (
     guards_of,
     is_vmap_mark,
     pytree,
-    schema_of,
     set_guards,
 )
 from torchferry.values.oblivious import sizes_oblivious
@@ -40,7 +39,6 @@ _TORCHS = (
     AssertionError, AttributeError, LookupError, RuntimeError, SpecViolationError, TypeError,
     ValueError,
 )  # fmt: skip
-_HARMLESS = {torch.ops.aten.detach_.default}
 
 
 def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> ExportedProgram:
@@ -105,14 +103,7 @@ def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, 
 
 def _writes_in_place(program: ExportedProgram) -> bool:
     """Whether there is a write that somebody may see."""
-    return any(
-        isinstance(node.target, OpOverload)
-        and schema_of(node.target).is_mutable
-        and node.target not in _HARMLESS
-        and not unseen(node)
-        for graph in graphs_of(program)
-        for node in graph.nodes
-    )
+    return any(is_seen_write(node) for graph in graphs_of(program) for node in graph.nodes)
 
 
 def _transformed(program: ExportedProgram) -> bool:

@@ -14,7 +14,9 @@ from torch import fx
 from torchferry.seams.operators import Absent, aten
 from torchferry.seams.pytorch import OpOverload, overload_name, schema_of
 
-__all__ = ["functional_form", "unseen"]
+__all__ = ["functional_form", "is_seen_write", "unseen"]
+
+_HARMLESS = {aten.detach_.default}
 
 # Their results share no memory with an argument, in any case.
 _FRESH = frozenset(
@@ -63,3 +65,11 @@ def unseen(node: fx.Node) -> bool:
         return False
     others = [user for user in written.users if user is not node]
     return all(user.target in _FRESH and user < node for user in others)
+
+
+def is_seen_write(node: fx.Node) -> bool:
+    """Whether a node writes in place to memory that another node or the caller may read."""
+    target = node.target
+    if not isinstance(target, OpOverload) or target in _HARMLESS:
+        return False
+    return schema_of(target).is_mutable and not unseen(node)
