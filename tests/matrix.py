@@ -1,8 +1,9 @@
 """Run the main job, the examples and a slice of every room's tests with other versions.
 
 ``python -m tests.matrix NAMES`` makes ``.venv-NAME`` for each file of ``environments/`` (for all
-without names), runs the jobs there and writes the table of docs/versions.md. The exit status is 1
-if a job failed. A file says which Python it wants and pins what differs from constraints.txt.
+without names), runs the jobs there and writes the table of docs/versions.md; with ``--whole`` all
+tests of tests/e2e run as well. The exit status is 1 if a job failed. A file says which Python it
+wants and pins what differs from constraints.txt.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ LIBRARIES = ("torch", "transformers", "onnxruntime")
 HEAD = ("row", "Python", *LIBRARIES, "main job", "examples", "tests", "failed or skipped, and why")
 ASK = "import sys, platform as p, importlib.metadata as m;"
 ASK += "print(p.python_version(), *map(m.version, sys.argv[1:]))"
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line")
-LATE, NO_TESTS = 124, 5  # exit status: out of time, as of timeout(1); pytest found no tests
-PER_ROOM = 300  # seconds for the slice of a room
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "-n", "2")
+LATE = 124  # exit status: out of time, as of timeout(1)
+SECONDS = 1800  # for the tests of a row
 
 
 @dataclass
@@ -56,15 +57,14 @@ class Row:
         if done.returncode:
             self.why.append(f"{job}: {last(done)}")
 
-    def add(self, room: str, done: subprocess.CompletedProcess[str]) -> None:
-        """Add what a room's tests say; what was cut off for want of time is not a failure."""
-        counts = count(done.stdout)
+    def add(self, done: subprocess.CompletedProcess[str]) -> None:
+        """Add what tests say; what was cut off for want of time is not a failure."""
+        self.tests += count(done.stdout)
         if done.returncode == LATE:
-            self.why.append(f"{room}: not done in {PER_ROOM} s")
-        elif done.returncode not in (0, NO_TESTS):
-            counts["failed"] = max(counts["failed"], 1)
-            self.why.append(f"{room}: {last(done)}")
-        self.tests += counts
+            self.why.append(f"tests: not done in {SECONDS} s")
+        elif done.returncode:
+            self.tests["failed"] = max(self.tests["failed"], 1)
+            self.why.append(last(done))
 
 
 def names() -> list[str]:
@@ -112,11 +112,11 @@ def count(output: str) -> Counter[str]:
 
 
 def last(done: subprocess.CompletedProcess[str]) -> str:
-    """The line of an output that says most, fit for a table."""
+    """The lines of an output that say most, three at most, fit for a table."""
     lines = (done.stdout + done.stderr).strip().splitlines() or [f"status {done.returncode}"]
     telling = [line for line in lines if line.startswith(("FAILED", "ERROR", "torchferry: "))]
-    line = telling[0] if telling else lines[-1]
-    return line.replace("|", "/").replace(f"{ROOT}/", "")[:160]
+    chosen = telling[:3] or lines[-1:]
+    return "; ".join(line.replace("|", "/").replace(f"{ROOT}/", "")[:160] for line in chosen)
 
 
 def call(command: Sequence[str | Path], seconds: float) -> subprocess.CompletedProcess[str]:
@@ -159,7 +159,7 @@ def install(name: str, text: str, base: str) -> tuple[Path, subprocess.Completed
     return python, done
 
 
-def run(name: str, day: int) -> Row:
+def run(name: str, day: int, *, whole: bool) -> Row:
     """Make the environment of a row, and run every job there."""
     row, text = Row(name), (ROOT / "environments" / f"{name}.txt").read_text()
     wanted = re.findall(r"# python (\d+\.\d+)", text)[0]
@@ -171,20 +171,13 @@ def run(name: str, day: int) -> Row:
         row.why.append(f"it cannot be installed here: {last(done)}")
         return row
     row.versions = call([python, "-c", ASK, *LIBRARIES], 60).stdout.split()
-    job = [
-        "-m",
-        "torchferry",
-        "export",
-        "zoo:tiny-llm",
-        "--force",
-        "-o",
-        python.parents[1] / "out",
-    ]
-    row.judge("main job", call([python, *job], 600))
+    job = ["export", "zoo:tiny-llm", "--force", "-o", python.parents[1] / "out"]
+    row.judge("main job", call([python, "-m", "torchferry", *job], 600))
     row.judge("examples", call([python, *PYTEST, "tests/test_examples.py"], 900))
-    for room in sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir()):
-        if files := slice_of(room, day):
-            row.add(room.name, call([python, *PYTEST, *files], PER_ROOM))
+    rooms = sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir())
+    files = [path for room in rooms for path in slice_of(room, day)]
+    chosen = [path for path in files if not whole or path.parent.name != "e2e"]
+    row.add(call([python, *PYTEST, *chosen, *(["tests/e2e"] if whole else [])], SECONDS))
     return row
 
 
@@ -193,13 +186,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows; all when none is named")
     parser.add_argument("--today", action="store_true", help="the newest torch and today's row")
+    parser.add_argument("--whole", action="store_true", help="run all tests of tests/e2e")
     chosen, day = parser.parse_args(), int(time.time() // 86400)
     wanted = rows_of(day) if chosen.today else chosen.names or names()
     if unknown := sorted({*wanted} - {*names()}):
         parser.error(f"no row {unknown[0]!r}: choose from {', '.join(names())}")
     page, ok = ROOT / "docs" / "versions.md", True
     for name in wanted:
-        row = run(name, day)
+        row = run(name, day, whole=chosen.whole)
         sys.stdout.write(f"{row}\n")
         head, _, table = page.read_text().partition("| row ")
         page.write_text(head + merged(table, row))

@@ -12,6 +12,7 @@ import torch
 import torchferry as tf
 from families import in_turn
 from torchferry.graph.runtime import (
+    DOUBLE_COSINES,
     DOUBLE_NORMS,
     DOUBLE_PRODUCTS,
     DOUBLE_SILU,
@@ -99,6 +100,7 @@ def rows(*special: float) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 WRONG: dict[str, tuple[Ability, Callable[[torch.Tensor], torch.Tensor], Any]] = {
     "NaN": (NAN_ERF, lambda x: torch.erf(x.float()), rows(torch.nan)),
+    "cosine": (DOUBLE_COSINES, torch.cos, rows()),
     "norm": (DOUBLE_NORMS, normed, rows()),
     "SiLU": (DOUBLE_SILU, torch.nn.functional.silu, rows()),
     "product": (DOUBLE_PRODUCTS, lambda x: x @ (x + 1).t(), rows()),

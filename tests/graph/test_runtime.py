@@ -14,6 +14,7 @@ import pytest
 from torchferry.errors import UsageError
 from torchferry.graph import runtime
 from torchferry.graph.runtime import (
+    DOUBLE_COSINES,
     DOUBLE_NORMS,
     DOUBLE_PRODUCTS,
     DOUBLE_SILU,
@@ -83,7 +84,7 @@ for shape in ((0, 2, 32), (2, 0, 32)):
 """
 
 
-def fuses_doubles(body: str) -> bool:
+def runs_doubles(body: str) -> bool:
     text = "(double[a,b] x, double[c,b] y) => (double[a,c] z) { " + body + " }"
     try:
         loaded(text, 20)
@@ -93,7 +94,7 @@ def fuses_doubles(body: str) -> bool:
 
 
 def fuses_silu_of_doubles() -> bool:
-    return fuses_doubles("s = Sigmoid(x) z = Mul(x, s)")
+    return runs_doubles("s = Sigmoid(x) z = Mul(x, s)")
 
 
 def keeps_norms_of_doubles() -> bool:
@@ -107,7 +108,7 @@ def keeps_norms_of_doubles() -> bool:
 
 
 def fuses_products_of_doubles() -> bool:
-    return fuses_doubles("t = Transpose<perm=[1,0]>(y) z = MatMul(x, t)")
+    return runs_doubles("t = Transpose<perm=[1,0]>(y) z = MatMul(x, t)")
 
 
 def survives_size_0() -> bool:
@@ -116,7 +117,12 @@ def survives_size_0() -> bool:
     return done.returncode == 0
 
 
+def has_cosines_of_doubles() -> bool:
+    return runs_doubles("z = Cos(x)")
+
+
 KERNELS = {
+    has_cosines_of_doubles: DOUBLE_COSINES,
     makes_zeros: HIDDEN_ROWS,
     keeps_nan_in_erf: NAN_ERF,
     reduces_nothing: EMPTY_TENSORS,

@@ -26,7 +26,8 @@ _BY_CODE = {
     "I": ir.DataType.UINT32, "Q": ir.DataType.UINT64,
 }  # fmt: skip
 # Operator: its kernels, in the codes of Python's struct module; from
-# onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def() of onnxruntime 1.32.
+# onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def() of 1.25 to 1.32: what every
+# one has, so that a model runs on each; but for Cos of float64, which nothing else computes.
 _CODES = {
     "Abs": "fdbhiqBHIQ",
     "Acos": "f",
@@ -81,7 +82,7 @@ _CODES = {
     "Sqrt": "fd",
     "Tan": "f",
     "Tanh": "fd",
-    "Where": "fdbiqBI",
+    "Where": "fdiqB",
 }
 _KERNELS = {op_type: {_BY_CODE[code] for code in codes} for op_type, codes in _CODES.items()}
 _HANDLED = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}  # by onnxruntime, or for the target

@@ -89,8 +89,9 @@ def check_inline(path: Path, name: str | None, tensor: ir.TensorProtocol) -> Non
     """Refuse a tensor whose numbers in the model are more or fewer than its shape says.
 
     Raises:
-        UsageError: it is one; nothing is allocated for what is not there.
+        UsageError: it is one, or it has no type; nothing is allocated for what is not there.
     """
+    _check_dtype(path, name, tensor)
     if not isinstance(tensor, ir.serde.TensorProtoTensor):
         return
     least, most = min(tensor.shape.numpy(), default=0), 8 * tensor.raw.ByteSize()
@@ -116,8 +117,9 @@ def check_external(
         files: sizes of the files that were looked at already.
 
     Raises:
-        UsageError: the file is not there, elsewhere, or too short.
+        UsageError: the file is not there, elsewhere, or too short, or the tensor has no type.
     """
+    _check_dtype(path, name, tensor)
     data = Path(tensor.path)
     if data not in files:
         files[data] = _size_of(path, data)
@@ -134,6 +136,12 @@ def check_external(
             f"{data} is cut short or of another model: it has {files[data]} bytes, and {name} "
             f"ends at byte {begin + tensor.nbytes}; copy it again, with its model"
         )
+
+
+def _check_dtype(path: Path, name: str | None, tensor: ir.TensorProtocol) -> None:
+    """Refuse a tensor of no type: how many bytes it has cannot be told."""
+    if tensor.dtype is ir.DataType.UNDEFINED:
+        raise UsageError(f"{path} is damaged: {name} has no type; copy or export the file again")
 
 
 def _size_of(path: Path, data: Path) -> int:

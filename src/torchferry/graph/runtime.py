@@ -15,6 +15,7 @@ import onnx_ir as ir
 from torchferry.errors import UsageError
 
 __all__ = [
+    "DOUBLE_COSINES",
     "DOUBLE_NORMS",
     "DOUBLE_PRODUCTS",
     "DOUBLE_SILU",
@@ -64,6 +65,7 @@ EMPTY_HEADS = Ability(
 EMPTY_TENSORS = Ability(
     "1.32", "onnxruntime before 1.32 keeps the shape of an empty tensor that is to be reduced"
 )
+DOUBLE_COSINES = Ability("1.29", "onnxruntime before 1.29 has no Cos for float64")
 DOUBLE_NORMS = Ability(
     "1.32", "onnxruntime before 1.32 computes RMS norms of float64 as of float32"
 )

@@ -79,6 +79,7 @@ def load_program(path: Path) -> torch.export.ExportedProgram:
         OSError,
         RuntimeError,
         TypeError,
+        UnpicklingError,
         ValueError,
         zipfile.BadZipFile,
     ) as error:
