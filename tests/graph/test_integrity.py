@@ -13,6 +13,7 @@ import pytest
 from torchferry.dumper import create_input_tensors_from_onnx_model
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.graph.draw import draw_svg
 from torchferry.graph.outline import outline, read_proto
 
 TEXT = """<ir_version: 10, opset_import: ["" : 20], metadata_props: ["some.key" : "text"]>
@@ -134,3 +135,25 @@ def test_an_attribute_of_another_type(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(UsageError, match=f"attribute {name} of node {node.name} is FLOAT"):
         io.load(path)
+
+
+def test_weights_of_no_type(tmp_path: Path) -> None:
+    write_export(tmp_path)
+    path = tmp_path / "model.onnx"
+    good = path.read_bytes()
+    for place in range(2):  # in the file, and beside it
+        model = onnx.load_model_from_string(good)
+        model.graph.initializer[place].data_type = 0
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(UsageError, match=r"damaged: (large|small) has no type"):
+            io.load(path)
+
+
+def test_a_drawing_of_numbers_that_do_not_fit(tmp_path: Path) -> None:
+    write_export(tmp_path)
+    model = onnx.load_model(tmp_path / "model.onnx", load_external_data=False)
+    numbers = onnx.numpy_helper.from_array(np.arange(5), "five")
+    numbers.dims[0] = 6
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["five"], value=numbers))
+    model.graph.node.append(onnx.helper.make_node("Identity", ["five"], ["six"]))
+    assert "damaged" in draw_svg(model)

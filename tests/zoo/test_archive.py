@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -201,6 +202,19 @@ def test_a_missing_foreign_or_damaged_file_is_one_sentence(saved: Path) -> None:
         archive.writestr("hello.txt", "hello")
     with pytest.raises(UsageError, match="cannot be read as a program"):
         load_program(saved)
+
+
+def test_example_inputs_of_no_known_pickle(saved: Path) -> None:
+    def spoil(data: bytes) -> bytes:
+        changed = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(changed, "w") as new:
+            for name in old.namelist():
+                pickled = name.endswith("data.pkl")
+                new.writestr(name, b"\x80\x02\x0e." if pickled else old.read(name))
+        return changed.getvalue()
+
+    with pytest.raises(UsageError, match="cannot be read as a program"):
+        load_program(edited(saved, "model.pt", spoil))
 
 
 def test_the_reason_is_told_and_nothing_is_logged(

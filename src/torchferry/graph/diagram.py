@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from torchferry.errors import UsageError
+from torchferry.graph.integrity import deserialize
 from torchferry.graph.label import (
     clean,
     constant_lines,
@@ -112,10 +113,7 @@ def _as_ir(model: Any) -> ir.Model:
         model = read_proto(model)
     model = getattr(model, "model", model)
     if isinstance(model, onnx.ModelProto):
-        try:
-            return ir.from_proto(model)
-        except (ir.serde.SerdeError, LookupError, TypeError, ValueError) as error:
-            raise UsageError(f"this is no valid ONNX model: {str(error)[:300]}") from error
+        return deserialize(model, "the model")
     if not isinstance(model, ir.Model):
         raise UsageError(
             f"a {type(model).__name__} is no ONNX model; give an onnx.ModelProto, an "

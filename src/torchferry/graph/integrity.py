@@ -10,11 +10,12 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.serde import SerdeError
 
 from torchferry.errors import UsageError
 from torchferry.graph.reference import is_linked
 
-__all__ = ["check_attributes", "check_external", "check_inline", "check_text"]
+__all__ = ["check_attributes", "check_external", "check_inline", "check_text", "deserialize"]
 
 
 def check_text(message: Any, path: str) -> None:
@@ -48,6 +49,31 @@ def _fields(message: Any) -> Iterable[tuple[Any, Any]]:
     known = message.DESCRIPTOR.fields_by_name
     names = ("name", "doc_string", "external_data", "metadata_props")
     return [(known[name], getattr(message, name)) for name in names]
+
+
+def deserialize(proto: onnx.ModelProto, path: object) -> ir.Model:
+    """Read a message as a model.
+
+    Args:
+        proto: the message; its tensors are not read.
+        path: what to call it.
+
+    Raises:
+        UsageError: it is no model, or damaged.
+    """
+    try:
+        return ir.from_proto(proto)
+    except (AttributeError, LookupError, SerdeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is damaged: {_first_line(error)}; copy or export the file again"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """What is wrong, without what onnx_ir says of the whole around it."""
+    while isinstance(error, SerdeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:200]}"
 
 
 def check_attributes(path: Path, model: ir.Model) -> None:

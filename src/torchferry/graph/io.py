@@ -19,10 +19,9 @@ import onnx_ir as ir
 from google.protobuf.message import (  # type: ignore[import-untyped]  # it ships no types
     EncodeError,
 )
-from onnx_ir.serde import SerdeError
 
 from torchferry.errors import UsageError
-from torchferry.graph.integrity import check_attributes, check_external, check_inline
+from torchferry.graph.integrity import check_attributes, check_external, check_inline, deserialize
 from torchferry.graph.outline import read_proto
 from torchferry.graph.reference import (
     References,
@@ -115,13 +114,7 @@ def load(path: Path) -> ir.Model:
         UsageError: there is no such file, it is not an ONNX model, or a file of weights is
             missing, too short, or outside the model's folder; or a node reads what nothing makes.
     """
-    proto = read_proto(path)
-    try:
-        model = ir.from_proto(proto)
-    except (AttributeError, LookupError, SerdeError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{path} is damaged: {_first_line(error)}; copy or export the file again"
-        ) from error
+    model = deserialize(read_proto(path), path)
     ir.external_data.set_base_dir(model.graph, path.parent)
     files: dict[Path, int] = {}
     for value, tensor in _initializers(model):
@@ -135,13 +128,6 @@ def load(path: Path) -> ir.Model:
     _read_attributes(path, model, files)
     _check_made(path, model)
     return model
-
-
-def _first_line(error: Exception) -> str:
-    """What is wrong, without what onnx_ir says of the whole around it."""
-    while isinstance(error, SerdeError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:200]}"
 
 
 def _read_attributes(path: Path, model: ir.Model, files: dict[Path, int]) -> None:
