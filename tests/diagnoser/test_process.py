@@ -12,7 +12,6 @@ from torchferry.diagnoser.status import StatusExport, StatusExportCode
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="a process is copied with os.fork"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of fork, from Python 3.12 on
 ]
 
 GOOD = StatusExport(
@@ -22,12 +21,16 @@ GOOD = StatusExport(
 
 
 def die() -> StatusExport:
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSEGV)
     return GOOD
 
 
 def leave() -> StatusExport:
     os._exit(7)
+
+
+def raise_what_nobody_expects() -> StatusExport:
+    raise SystemExit(3)
 
 
 def no_kernel() -> StatusExport:
@@ -51,9 +54,10 @@ def test_a_status_comes_back_whole() -> None:
 @pytest.mark.parametrize(
     ("attempt", "limits", "step", "words"),
     [
-        (die, Limits(), "CRASH", "SIGKILL"),
+        (die, Limits(), "CRASH", "segmentation fault"),
         (leave, Limits(), "CRASH", "exit code 7"),
         (leave, Limits(megabytes=1000), "CRASH", "exit code 7; it had 1000 megabytes at most"),
+        (raise_what_nobody_expects, Limits(), "CRASH", "an exception"),
         (no_kernel, Limits(), "EVAL", "could not create a primitive"),
         (no_kernel, Limits(megabytes=1000), "MEMORY", "needs more memory"),
         (hang, Limits(seconds=0.5), "TIME", "0.5 s"),

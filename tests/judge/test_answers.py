@@ -105,7 +105,7 @@ def test_a_copy_of_the_process_takes_no_more_threads():
             inputs = torch.randn(question, 512)
             return str(Reference(lambda model, x: model(x), layer, inputs).contradicts())
 
-        with Apart(answer) as apart:
+        with Apart(answer, forks=True) as apart:
             assert apart.ask(512, 60.0) == "None"
     finally:
         torch.set_num_threads(threads)

@@ -46,7 +46,7 @@ def act(question: Any, note: Note) -> Any:
 
 
 def test_one_copy_answers_all_questions_and_is_gone_at_the_end() -> None:
-    with Apart(act) as apart:
+    with Apart(act, forks=True) as apart:
         child = apart.ask("pid", LONG)
         assert child != os.getpid()
         assert [apart.ask(n, LONG) for n in (1, 2, 3)] == [2, 4, 6]
@@ -65,13 +65,12 @@ def test_one_copy_answers_all_questions_and_is_gone_at_the_end() -> None:
         ("abort", "died", "signal 6, aborted"),
         ("leave", "died", "exit code 7"),
         ("killed", "memory", "the system ended it for want of memory"),
-        ("raise", "fault", "an exception"),
     ],
 )
 def test_an_end_has_a_reason_and_the_next_question_an_answer(
     question: str, kind: str, reason: str
 ) -> None:
-    with Apart(act) as apart:
+    with Apart(act, forks=True) as apart:
         assert apart.ask(1, LONG) == 2
         ended = apart.ask(question, LONG)
         assert (ended.kind, ended.reason) == (kind, reason)
@@ -79,8 +78,20 @@ def test_an_end_has_a_reason_and_the_next_question_an_answer(
         assert apart.ask(3, LONG) == 6
 
 
+@pytest.mark.parametrize("forks", [True, False])
+def test_an_exception_shows_in_this_process(forks: bool) -> None:
+    with Apart(act, forks=forks) as apart:
+        with pytest.raises(ZeroDivisionError):
+            apart.ask("raise", LONG)
+        assert (apart.ask("pid", LONG) == os.getpid()) is not forks
+        assert apart.ask(3, LONG) == 6
+    with Apart(act, forks=forks, here=lambda question, _: f"here: {question}") as apart:
+        assert apart.ask("raise", LONG) == "here: raise"
+        assert apart.ask(3, LONG) == (6 if forks else "here: 3")
+
+
 def test_what_takes_too_long_is_ended() -> None:
-    with Apart(act) as apart:
+    with Apart(act, forks=True) as apart:
         child = apart.ask("pid", LONG)
         start = time.monotonic()
         ended = apart.ask("hang", 0.3)
@@ -99,7 +110,7 @@ def test_more_memory_than_allowed_is_not_there() -> None:
         except RuntimeError as error:
             return str(error)
 
-    with Apart(allocate, memory=200 * 2**20) as apart:
+    with Apart(allocate, forks=True, memory=200 * 2**20) as apart:
         assert apart.ask(2**20, LONG) == 2**20
         assert "can't allocate memory" in apart.ask(2**30, LONG)
     assert (available_memory() or 0) > 2**20
@@ -113,7 +124,7 @@ def test_nothing_is_printed_twice_nor_by_the_copy(capfd: pytest.CaptureFixture[s
         return question
 
     sys.stdout.write("once\n")
-    with Apart(speak) as apart:
+    with Apart(speak, forks=True) as apart:
         assert apart.ask("never", LONG) == "never"
     assert capfd.readouterr() == ("once\n", "")
 
@@ -122,7 +133,7 @@ def test_an_exception_of_the_caller_ends_the_copy() -> None:
     seen: list[int] = []
 
     def interrupted() -> None:
-        with Apart(act) as apart:
+        with Apart(act, forks=True) as apart:
             seen.append(apart.ask("pid", LONG))
             raise KeyboardInterrupt
 
@@ -146,7 +157,7 @@ def test_finalizers_and_files_of_the_parent_are_left_alone(tmp_path: Path) -> No
         gc.collect()
 
     Owner()
-    with Apart(collect) as apart:
+    with Apart(collect, forks=True) as apart:
         apart.ask(0, LONG)
     assert [p.name for p in tmp_path.iterdir()] in ([], [str(os.getpid())])
 

@@ -75,15 +75,9 @@ def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
     def answer(_: Any, __: Note) -> Reliances:
         return _found(model, seen.normalized(seen.best))
 
-    if not can_fork(model):
-        return answer(None, lambda *_: None)
-    with Apart(answer) as apart:
+    with Apart(answer, forks=can_fork(model)) as apart:
         found = apart.ask(None, _SECONDS)
-    if isinstance(found, Reliances):
-        return found
-    if found.kind == "fault":  # it is ours, and shows here
-        return answer(None, lambda *_: None)
-    return Reliances()  # no time, or no memory
+    return found if isinstance(found, Reliances) else Reliances()  # no time, or no memory
 
 
 def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:

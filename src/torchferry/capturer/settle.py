@@ -101,15 +101,10 @@ Ask = Callable[[Question], Verdict | None]
 def _asking(
     judge: Callable[[Question, Note], Verdict | None], model: torch.nn.Module
 ) -> Iterator[Ask]:
-    if not can_fork(model):
-        yield lambda question: judge(question, lambda *_: None)
-        return
-    with Apart(judge) as apart:
+    with Apart(judge, forks=can_fork(model)) as apart:
 
         def ask(question: Question) -> Verdict | None:
             answer = apart.ask(question, _SECONDS)
-            if isinstance(answer, Ended) and answer.kind == "fault":  # it is ours, and shows here
-                return judge(question, lambda *_: None)
             ended = isinstance(answer, Ended)
             return Verdict("failed", evidence=answer.reason) if ended else answer
 

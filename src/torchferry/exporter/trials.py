@@ -113,9 +113,10 @@ class Trials(Generic[R]):
         self.row = row
         self.doubt = doubt
         self.until = time.monotonic() + budget.seconds
-        path = getattr(runner.session, "path", None)
-        self.forks = forks and isinstance(path, Path)
-        self.apart = Apart(self._answer, memory=budget.memory)
+        self.forks = forks and isinstance(getattr(runner.session, "path", None), Path)
+        self.apart = Apart(
+            self._answer, forks=self.forks, here=self._answer_here, memory=budget.memory
+        )
 
     def run(self, groups: Sequence[Group]) -> list[tuple[Group, R]]:
         """The row of each group: of the first alternative that PyTorch accepts, or the first."""
@@ -139,16 +140,12 @@ class Trials(Generic[R]):
         left = self.until - time.monotonic()
         if left <= 0:
             return self.row(sizes, True, untried=self._beyond())
-        if not self.forks:
-            return self._check(sizes, self.runner.session, lambda *_: None)
         result = self.apart.ask(sizes, left)
         if not isinstance(result, Ended):
             row = self._limited(result)
             if row is not None and row.refused is not None:
                 self.apart.close()  # what the model wrote before it stopped goes with the copy
             return row
-        if result.kind == "fault":  # shows the exception, with all it has to say
-            return self._check(sizes, self.runner.session, lambda *_: None)
         if result.kind == "overdue":
             return self.row(sizes, True, untried=self._beyond())
         if result.kind == "memory":
@@ -179,6 +176,9 @@ class Trials(Generic[R]):
         row: R = self.runner.check(inputs, sizes, made=True)
         doubt = self.doubt(inputs) if row.failed and self.doubt is not None else None
         return row if doubt is None else self.row(sizes, True, refused=doubt)
+
+    def _answer_here(self, sizes: Sizes, note: Note) -> R | None:
+        return self._check(sizes, self.runner.session, note)
 
     # In the copy:
 

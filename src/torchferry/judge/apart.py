@@ -45,14 +45,13 @@ class Ended:
     """Why there is no answer.
 
     Attributes:
-        kind: ``died`` (by a signal or an exit of native code), ``overdue`` (after its time),
-            ``memory`` (for want of it), ``fault`` (an exception, which an attempt in this process
-            will show).
+        kind: ``died`` (by a signal or an exit of native code), ``overdue`` (after its time) or
+            ``memory`` (for want of it).
         reason: ``signal 11, segmentation fault``.
         notes: what was told last under each heading.
     """
 
-    kind: Literal["died", "overdue", "memory", "fault"]
+    kind: Literal["died", "overdue", "memory"]
     reason: str
     notes: dict[str, str]
 
@@ -80,22 +79,38 @@ def is_out_of_memory(text: str) -> bool:
     return _NO_MEMORY.search(text) is not None
 
 
+def _silent(_: str, __: str) -> None:
+    """A note that nobody reads: what this process does shows."""
+
+
 class Apart:
     """Answers in a copy of this process; a new copy is made when one has died.
 
     The copy shares the memory of this process until either writes. It has one thread, since the
     threads of this process are not in it, and prints nowhere. Questions and answers are pickled,
-    so both consist of data.
+    so both consist of data. A question on which the copy raised is asked again in this process,
+    which shows the exception with all it has to say.
     """
 
-    def __init__(self, answer: Callable[[Any, Note], Any], *, memory: int | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Any, Note], Any],
+        *,
+        forks: bool,
+        here: Callable[[Any, Note], Any] | None = None,
+        memory: int | None = None,
+    ) -> None:
         """Prepare; the first question makes the copy.
 
         Args:
             answer: gives the answer to a question, in the copy; an exception ends the copy.
+            forks: whether a copy can be made (`can_fork`); else all is answered in this process.
+            here: answers in this process, if not ``answer`` too.
             memory: bytes the copy may allocate, beside what this process has.
         """
         self._answer = answer
+        self._here = here or answer
+        self._forks = forks
         self._memory = memory
         self._child: int | None = None
         self._pipe: Connection | None = None
@@ -116,8 +131,10 @@ class Apart:
 
         Args:
             question: see `Apart`.
-            seconds: until the copy is ended.
+            seconds: until the copy is ended; in this process nothing is.
         """
+        if not self._forks:
+            return self._here(question, _silent)
         pipe = self._pipe or self._fork()
         until = time.monotonic() + seconds
         notes: dict[str, str] = {}
@@ -129,7 +146,10 @@ class Apart:
                     return value
                 notes[heading] = value
         except (EOFError, OSError):
-            return _ended(self.close(), notes)
+            code = self.close()
+            if code == _FAULT:
+                return self._here(question, _silent)
+            return _ended(code, notes)
         self.close()
         return Ended("overdue", f"not done after {seconds:.3g} s", notes)
 
@@ -176,8 +196,6 @@ def _killed_when_late(child: int) -> tuple[int, int]:
 
 
 def _ended(code: int | None, notes: dict[str, str]) -> Ended:
-    if code == _FAULT:
-        return Ended("fault", "an exception", notes)
     if code is not None and code < 0:
         if -code == signal.SIGKILL:  # nobody here sent it: the system was short of memory
             return Ended("memory", "the system ended it for want of memory", notes)
