@@ -36,7 +36,8 @@ from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
 from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
-from torchferry.observer.guards import guard_lines, guards_of_special_sizes
+from torchferry.observer.conditions import guards_of_special_sizes
+from torchferry.observer.guards import guard_lines
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.progress import Progress, show_steps
 from torchferry.values.fast_path import disable_fast_paths

@@ -22,7 +22,7 @@ from torchferry.dims import Condition, parse_size, solve_renaming
 from torchferry.judge import Verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
-from torchferry.observer.guards import read_guards
+from torchferry.observer.conditions import read_guards
 from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards

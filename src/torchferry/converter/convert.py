@@ -18,7 +18,7 @@ from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
 from torchferry.graph.runtime import installed, newest_opset, store_least
-from torchferry.observer.guards import conditions_of, guards_of_special_sizes
+from torchferry.observer.conditions import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
 from torchferry.values.source_line import user_line

@@ -14,7 +14,7 @@ from torch.export.graph_signature import ConstantArgument
 
 from torchferry.dims import Condition
 from torchferry.errors import ConversionError
-from torchferry.observer.guards import store_signature
+from torchferry.observer.conditions import store_signature
 from torchferry.observer.naming import ALIASES, input_name, output_name
 from torchferry.observer.tree import (
     containers_of,

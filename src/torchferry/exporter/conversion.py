@@ -22,7 +22,7 @@ from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Call, Observation, use_dyn_not_str
-from torchferry.observer.guards import guards_of_special_sizes
+from torchferry.observer.conditions import guards_of_special_sizes
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
 from torchferry.values.flatten import Path as ValuePath

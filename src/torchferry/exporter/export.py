@@ -35,8 +35,8 @@ from torchferry.graph.reference import Region, withheld
 from torchferry.graph.runtime import check_version, newest_opset
 from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
+from torchferry.observer.conditions import store_signature
 from torchferry.observer.given import Stated, to_observation
-from torchferry.observer.guards import store_signature
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
