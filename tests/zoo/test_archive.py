@@ -226,3 +226,20 @@ def test_the_reason_is_told_and_nothing_is_logged(
     assert len(str(raised.value).splitlines()) == 2
     assert "warnings above" not in str(raised.value)
     assert not caplog.records
+
+
+def test_names_of_inputs_that_the_program_has_not(saved: Path) -> None:
+    """torch says so with an exception of its own."""
+    with pytest.raises(UsageError, match="cannot be read as a program"):
+        load_program(edited(saved, "model.json", rename_an_input))
+
+
+def rename_an_input(data: bytes) -> bytes:
+    assert b"p_linear_weight" in data
+    place = data.rindex(b"p_linear_weight")
+    return data[:place] + b"p_linear_weighw" + data[place + 15 :]
+
+
+def test_brackets_without_end(saved: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read as a program"):
+        load_program(edited(saved, "model.json", lambda data: b"[" * 10**5))

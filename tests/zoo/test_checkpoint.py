@@ -199,3 +199,17 @@ def test_mapping_refuses_what_loading_refuses(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UsageError, match=r"cut short|damaged"):
         map_checkpoint(folder)
+
+
+@pytest.mark.parametrize("load", [load_checkpoint, map_checkpoint])
+@pytest.mark.parametrize(
+    ("entry", "number"),
+    [("num_hidden_layers", 10**400), ("n_layer", 2**40), ("depths", [2, 2**33]),
+     ("text_config", {"num_experts": 10**9})],
+)  # fmt: skip
+def test_a_number_of_layers_that_no_model_has(
+    folder: Path, load: Any, entry: str, number: Any
+) -> None:
+    change_config(folder, **{entry: number})
+    with pytest.raises(UsageError, match="and no model has more than 100000"):
+        load(folder)

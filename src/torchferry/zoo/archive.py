@@ -17,12 +17,11 @@ import io
 import json
 import logging
 import re
-import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.export.pt2_archive import PT2ArchiveReader
@@ -30,7 +29,7 @@ from torch.export.pt2_archive import constants as layout
 
 from torchferry.errors import UsageError
 from torchferry.values.flatten import register_pytrees
-from torchferry.values.kinds import MODULES_A_FILE_MAY_NAME
+from torchferry.values.kinds import MODULES_A_FILE_MAY_NAME, attempt
 from torchferry.zoo.library import import_transformers
 
 __all__ = ["load_program"]
@@ -67,27 +66,28 @@ def load_program(path: Path) -> torch.export.ExportedProgram:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     reasons: list[BaseException] = []
+    error: BaseException | None
     try:
-        with PT2ArchiveReader(str(path)) as archive:
-            permitted = _check(archive, path)
-        with permitted, _quiet(reasons):
-            return torch.export.load(path)
-    except (
-        AssertionError,
-        AttributeError,
-        LookupError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        UnpicklingError,
-        ValueError,
-        zipfile.BadZipFile,
-    ) as error:
-        first = str((reasons or [error])[0]).strip().partition("\n")[0][:200]
-        raise UsageError(
-            f"{path} cannot be read as a program saved by torch.export.save: {first}\n"
-            f"Save it again with this PyTorch ({torch.__version__})"
-        ) from error
+        program, error = attempt(_read, path, reasons)
+    except RecursionError as deep:  # brackets in brackets
+        program, error = None, deep
+    if error is None:
+        return cast("torch.export.ExportedProgram", program)
+    if isinstance(error, UsageError):
+        raise error
+    first = str((reasons or [error])[0]).strip().partition("\n")[0][:200]
+    raise UsageError(
+        f"{path} cannot be read as a program saved by torch.export.save: {first}\n"
+        f"Save it again with this PyTorch ({torch.__version__})"
+    ) from error
+
+
+def _read(path: Path, reasons: list[BaseException]) -> torch.export.ExportedProgram:
+    """Load what has been looked at; of a damaged file torch may raise anything."""
+    with PT2ArchiveReader(str(path)) as archive:
+        permitted = _check(archive, path)
+    with permitted, _quiet(reasons):
+        return torch.export.load(path)
 
 
 @contextmanager

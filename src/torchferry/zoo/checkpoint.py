@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from torchferry.zoo.library import import_transformers
 from torchferry.zoo.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 
 __all__ = ["MappedCheckpoint", "load_checkpoint", "map_checkpoint"]
+
+_COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts?|heads?)$")
+"""Names of entries of ``config.json`` that say how many modules are built."""
+_MOST = 100_000
 
 
 def load_checkpoint(folder: Path) -> nn.Module:
@@ -157,6 +162,7 @@ def _read_architecture(folder: Path) -> str:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UsageError(f"{path} is no JSON: {error}") from error
+    _check_counts(config, path)
     architectures = config.get("architectures") if isinstance(config, dict) else None
     if not isinstance(architectures, list) or not architectures:
         raise UsageError(
@@ -164,6 +170,18 @@ def _read_architecture(folder: Path) -> str:
             '"architectures": ["LlamaForCausalLM"]'
         )
     return str(architectures[0])
+
+
+def _check_counts(config: Any, path: Path) -> None:
+    """Refuse a number of layers that no model has: building them would never end."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        _check_counts(value, path)
+        numbers = value if isinstance(value, list) else [value]
+        if _COUNTED.search(key) and any(isinstance(n, int) and n > _MOST for n in numbers):
+            raise UsageError(
+                f"{path} is damaged: {key} is {str(value)[:40]}, and no model has more than "
+                f"{_MOST}; copy it again"
+            )
 
 
 @contextmanager
