@@ -46,3 +46,17 @@ def test_a_value_that_is_used_elsewhere_stays():
 
     model = check(function, *X)
     assert [node.op_type for node in model.graph].count("Unsqueeze") == 2
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.bool, torch.int64, torch.float16, torch.bfloat16, torch.complex64],
+)
+def test_what_is_expanded_to_nothing(dtype):
+    """onnxruntime takes (1, 3) for (0, 3) where both are known."""
+
+    def function(x):
+        y = x.to(dtype)
+        return y.expand(0, -1), y[:, None].expand(-1, 0, 3), y.expand(2, 0, 3), y[:0].expand(0, 3)
+
+    check(function, (torch.ones(1, 3),))

@@ -87,8 +87,31 @@ def _reshape(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001  (a r
     return x if same and len(free) <= 1 and 0 not in list(x.shape) else None
 
 
+def _expand(b: Block, inputs: Values) -> ir.Value | None:
+    """Write what is expanded to nothing as an empty tensor.
+
+    onnxruntime leaves an Expand out whose constant sizes are no larger than those of x: of
+    (1, 3) to (0, 3) as well.
+    """
+    x, target = inputs[0], _content(inputs[1])
+    if x is None or target is None or x.shape is None or x.dtype is None or 0 not in target:
+        return None
+    wanted, rank = [int(size) for size in target], len(x.shape)
+    own = [b.dim(x, axis) for axis in range(rank)]
+    length = max(rank, len(wanted))
+    pairs = zip([1] * (length - rank) + own, [1] * (length - len(wanted)) + wanted, strict=True)
+    sizes = b.vector([mine if other == 1 else other for mine, other in pairs])
+    kind = ir.DataType.FLOAT if x.dtype == ir.DataType.BFLOAT16 else x.dtype
+    nothing: ir.Value = b.ConstantOfShape(sizes, value=ir.tensor(np.zeros(1, kind.numpy())))
+    result = b.cast(nothing, x.dtype)
+    if x.meta.get("complex"):
+        result.meta["complex"] = True
+    return result
+
+
 _RULES: dict[str, Callable[[Block, Values], ir.Value | None]] = {
     "Unsqueeze": _unsqueeze, "Mul": _mul, "Div": _div, "And": _and, "Reshape": _reshape,
+    "Expand": _expand,
 }  # fmt: skip
 
 

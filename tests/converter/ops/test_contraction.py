@@ -40,6 +40,42 @@ def test_einsum(equation, shapes, nodes):
         assert [node.op_type for node in model.graph] == nodes
 
 
+EMPTY = [
+    "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "bhqd,bhkd->bhqk", "bid,bjd->bij", "bnd,md->bnm",
+    "ij,jk->ki", "bi,bi->b", "bn,bm->bnm", "btd,d->bt", "bchw,ck->bkhw", "ij,kl->lijk",
+    "bxy,xyz->bz", "bhwc,hkc->bhwk", "i,i->", "ijk,jki->", "abc,cd,de->abe", "bi,oij,bj->bo",
+    "iij,jk->ik", "ai,bj->ab", "nctkv,kvw->nctw", "abcd,cdef->abef", "b,bx->xb",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("equation", EMPTY)
+def test_sizes_of_every_axis(equation):
+    """onnxruntime's Einsum divides by sizes, and ends the process at 0."""
+    terms = equation.split("->")[0].split(",")
+    letters = sorted(set("".join(terms)))
+    sets = []
+    for changed in [None, *letters]:
+        for size in (0, 1):
+            sizes = {c: 3 + i for i, c in enumerate(letters)}
+            sizes |= {changed: size} if changed else {}
+            sets.append(tuple(r([sizes[c] for c in term]) for term in terms))
+    check(lambda *x: torch.einsum(equation, *x), *sets, target=aten.einsum.default)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bij,bjk->bik", [(1, 3, 4), (5, 4, 2)]), ("bij,bjk->bik", [(5, 3, 4), (1, 4, 2)]),
+        ("bij,bjk->bik", [(5, 3, 1), (5, 4, 2)]), ("bij,bjk->bik", [(1, 1, 1), (1, 1, 1)]),
+        ("ij,ij->j", [(1, 4), (3, 1)]), ("ij,ij->ij", [(1, 4), (3, 1)]),
+        ("bhqd,bhkd->bhqk", [(2, 4, 3, 5), (2, 1, 6, 5)]),
+        ("ij,jk,kl->il", [(2, 1), (3, 1), (4, 2)]),
+    ],
+)  # fmt: skip
+def test_sizes_of_1_broadcast(equation, shapes):
+    check(lambda *x: torch.einsum(equation, *x), [r(s) for s in shapes])
+
+
 CASES = [
     (
         aten.einsum.default,

@@ -61,3 +61,29 @@ def test_what_an_old_opset_lacks_is_refused():
     program = export(lambda theta: f.affine_grid(theta, (2, 3, 4, 5), False), (r(2, 2, 3),))
     with pytest.raises(LoweringFailed, match="needs opset 20"):
         translate(program, 18)
+
+
+FAR = [float("nan"), float("inf"), -float("inf"), 3e9, -1e30]
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("size", [1, 4])
+def test_points_without_a_place(mode, dims, size):
+    """Of 0 / (width - 1), as an image of one column gives; far ones in a mirror are rounding."""
+
+    def body(x, grid):
+        undefined = grid[:, :3]
+        ways = [(p, c) for p, c in PADDING if p != "reflection"]
+        return [f.grid_sample(x, grid, mode, *way) for way in ways] + [
+            f.grid_sample(x, undefined, mode, "reflection", corners) for corners in (False, True)
+        ]
+
+    if (mode, dims) == ("bicubic", 3):
+        pytest.skip("PyTorch has none")
+    sets = []
+    for place in range(dims):
+        grid = torch.zeros(1, len(FAR), *[1] * (dims - 1), dims)
+        grid[0, :, ..., place] = torch.tensor(FAR).reshape(-1, *[1] * (dims - 1))
+        sets.append((r(1, 2, *[size] * dims), grid))
+    check(body, *sets, target=aten.grid_sampler.default, tolerance=2e-5)

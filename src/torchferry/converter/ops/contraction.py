@@ -11,12 +11,16 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
-from torchferry.converter.ops.axes import is_complex, moves, rank
+from torchferry.converter.ops.axes import is_complex, moves, rank, sizes_of, times
 from torchferry.converter.ops.complex_number import joined, parts
 from torchferry.converter.ops.matrix import product
+from torchferry.converter.ops.view import reshaped
 from torchferry.seams.operators import aten
 
 __all__: list[str] = []
+
+Term = tuple[ir.Value, str]
+"""An operand and a letter for each of its axes."""
 
 _COMPLEX = 3  # operands; each doubles the number of nodes
 _NARROW = {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16}
@@ -63,15 +67,94 @@ def _contracted(
 ) -> ir.Value:
     if any(map(is_complex, tensors)):
         return _complex(b, terms, result, tensors)
-    if len(tensors) == 2 and (form := _matrix_form(terms[0], terms[1], result)) is not None:
-        x, y = tensors
-        turned, swapped = form
-        return product(b, _turned(b, x) if turned else x, _turned(b, y) if swapped else y)
     dtype = tensors[0].dtype
     if dtype in _NARROW:
         tensors = [b.cast(t, ir.DataType.INT32) for t in tensors]
-    summed = b.Einsum(*tensors, equation=f"{','.join(terms)}->{result}")
-    return summed if dtype is None else b.cast(summed, dtype)
+    value, letters = tensors[0], terms[0]
+    for number, other in enumerate(tensors[1:], 1):
+        kept = result + "".join(terms[number + 1 :])
+        value, letters = _multiplied(b, (value, letters), (other, terms[number]), kept)
+    value = _alone(b, value, letters, result)
+    return value if dtype is None else b.cast(value, dtype)
+
+
+def _multiplied(b: Block, left: Term, right: Term, kept: str) -> Term:
+    """The product of two operands, summed over the axes that nobody asks for afterwards.
+
+    Einsum does the same in onnxruntime, but ends the process where an axis is empty (1.32).
+    """
+    left = _without_ones(b, left, right[1])
+    right = _without_ones(b, right, left[1])
+    if kept and kept[-1] in left[1] and kept[-1] not in right[1]:
+        left, right = right, left  # so that the last axis is of the right factor, as asked for
+    (x, first), (y, second) = (
+        _summed(b, one, f"{other[1]}{kept}") for one, other in ((left, right), (right, left))
+    )
+    shared = [c for c in first if c in second]
+    batch = "".join(c for c in shared if c in kept)
+    inner = "".join(c for c in shared if c not in kept)
+    own, others = ("".join(c for c in term if c not in shared) for term in (first, second))
+    if not inner:
+        x, y = _alone(b, x, first, batch + own), _alone(b, y, second, batch + others)
+        x = _with_axes(b, x, range(len(first), len(first) + len(others)))
+        y = _with_axes(b, y, range(len(batch), len(batch) + len(own)))
+        return b.Mul(x, y), batch + own + others
+    letters = batch + own + others
+    if not batch and len(inner) == len(others) == 1 < len(own):  # rows of several axes
+        return product(
+            b, _alone(b, x, first, own + inner), _alone(b, y, second, inner + others)
+        ), letters
+    sizes = dict(zip(second, sizes_of(b, y), strict=True))
+    sizes |= dict(zip(first, sizes_of(b, x), strict=True))
+    x = _matrices(b, x, first, (batch, own, inner))
+    made = product(b, x, _matrices(b, y, second, (batch, inner, others)))
+    if len(own) == len(others) == 1:
+        return made, letters
+    return reshaped(b, made, [sizes[c] for c in letters]), letters
+
+
+def _without_ones(b: Block, term: Term, others: str) -> Term:
+    """An operand without the axes of size 1 that broadcast, which the other one has too."""
+    x, letters = term
+    gone = [axis for axis, c in enumerate(letters) if c in others and b.dim(x, axis) == 1]
+    if not gone:
+        return term
+    return b.Squeeze(x, gone), "".join(c for axis, c in enumerate(letters) if axis not in gone)
+
+
+def _summed(b: Block, term: Term, kept: str) -> Term:
+    """An operand summed over the axes that only it has, and with each letter once."""
+    x, letters = term
+    left = "".join(c for c in dict.fromkeys(letters) if c in kept)
+    return (x, letters) if left == letters else (_alone(b, x, letters, left), left)
+
+
+def _alone(b: Block, x: ir.Value, letters: str, result: str) -> ir.Value:
+    """An operand with its axes in another order, summed over those that are not asked for."""
+    if letters == result:
+        return x
+    if sorted(letters) != sorted(result):
+        made = b.Einsum(x, equation=f"{letters}->{result}")
+        made.shape = ir.Shape([(x.shape or ())[letters.index(c)] for c in result])
+        return made
+    order = [letters.index(c) for c in result]
+    return b.transposed(x) if len(order) == 2 else b.Transpose(x, perm=order)
+
+
+def _with_axes(b: Block, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    return b.Unsqueeze(x, list(axes)) if axes else x
+
+
+def _matrices(b: Block, x: ir.Value, letters: str, groups: tuple[str, str, str]) -> ir.Value:
+    """An operand as matrices: after those of the batch an axis for each of two groups."""
+    batch, *two = groups
+    x = _alone(b, x, letters, "".join(groups))
+    if [len(group) for group in two] == [1, 1]:
+        return x
+    sizes = sizes_of(b, x)
+    cut = len(batch) + len(two[0])
+    flat = [times(b, *sizes[len(batch) : cut]), times(b, *sizes[cut:])]
+    return reshaped(b, x, [*sizes[: len(batch)], *flat])
 
 
 def _complex(b: Block, terms: Sequence[str], result: str, tensors: Sequence[ir.Value]) -> ir.Value:
@@ -92,28 +175,6 @@ def _complex(b: Block, terms: Sequence[str], result: str, tensors: Sequence[ir.V
     if real is None or imaginary is None:
         raise AssertionError("a complex operand gives both parts")
     return joined(b, real, imaginary)
-
-
-def _turned(b: Block, x: ir.Value) -> ir.Value:
-    order = list(range(len(x.shape or ())))
-    order[-2:] = order[:-3:-1]
-    return b.Transpose(x, perm=order)
-
-
-def _matrix_form(left: str, right: str, result: str) -> tuple[bool, bool] | None:
-    """Whether a MatMul does it, and which operand it wants transposed."""
-    batch = result[:-2]
-    if len(result) < 2 or len(left) != len(result) or len(right) != len(result):
-        return None
-    if not left.startswith(batch) or not right.startswith(batch):
-        return None
-    (row, column), (a, c), (d, e) = ((t[-2], t[-1]) for t in (result, left, right))
-    inner = c if a == row else a
-    if inner not in (d, e) or len({row, column, inner, *batch}) != len(batch) + 3:
-        return None
-    if {a, c} != {row, inner} or {d, e} != {inner, column}:
-        return None
-    return a != row, e != column
 
 
 def _spelled_out(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:

@@ -16,6 +16,8 @@ __all__: list[str] = []
 _MODES = ("linear", "nearest", "cubic")
 _OLD_MODES = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}  # before opset 20
 _PADDING = ("zeros", "border", "reflection")
+_FAR = 1e4
+"""A point that is outside of every image, as -1 and 1 are its borders."""
 
 
 @lowers(aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
@@ -27,15 +29,37 @@ def grid_sampler(
     padding_mode: int,
     align_corners: bool,
 ) -> ir.Value:
-    mode = _MODES[interpolation_mode]
-    if b.opset < 20:
-        if len(x.shape or ()) != 4:
-            raise ValueError("grids of three dimensions need opset 20, ask for it")
-        mode = _OLD_MODES[mode]
-    return b.GridSample(
-        x, grid, mode=mode, padding_mode=_PADDING[padding_mode],
-        align_corners=1 if align_corners else 0,
+    mode, padding, flat = (
+        _MODES[interpolation_mode],
+        _PADDING[padding_mode],
+        len(x.shape or ()) == 4,
+    )
+    if b.opset < 20 and not flat:
+        raise ValueError("grids of three dimensions need opset 20, ask for it")
+    result = b.GridSample(
+        x, _within(b, grid, padding, flat=flat), padding_mode=padding,
+        mode=_OLD_MODES[mode] if b.opset < 20 else mode, align_corners=1 if align_corners else 0,
     )  # fmt: skip
+    # What becomes of points that are no numbers, as of 0 / (width - 1), is PyTorch's:
+    # onnxruntime rounds them to a place in the image.
+    if not (padding == "zeros" or (flat and mode == "cubic")):
+        return result
+    undefined = b.ReduceSum(b.Mul(grid, b.constant(0.0, grid)), b.vector([-1]), keepdims=0)
+    undefined = b.cast(b.Unsqueeze(undefined, b.vector([1])), x)
+    if flat and mode != "nearest":
+        return b.Add(result, undefined)
+    return b.Where(b.IsNaN(undefined), b.constant(0.0, x), result)
+
+
+def _within(b: Block, grid: ir.Value, padding: str, *, flat: bool) -> ir.Value:
+    """Points that have a place, which onnxruntime takes for an integer."""
+    if padding == "reflection":
+        if flat:
+            return grid
+        return b.Where(b.IsNaN(b.Mul(grid, b.constant(0.0, grid))), b.constant(1.0, grid), grid)
+    far = b.constant(_FAR, grid)
+    near = b.Clip(grid, b.constant(-_FAR, grid), far)
+    return near if flat or padding == "zeros" else b.Where(b.IsNaN(near), far, near)
 
 
 @lowers(aten.affine_grid_generator.default)
