@@ -154,3 +154,21 @@ def test_what_an_operator_asks_is_told_from_what_code_asks():
     assert len(asked) == 1
     assert "% 7 == 0" in asked[0]
     assert len(found) > 1
+
+
+def test_a_constant_integer_in_a_program_that_is_traced_again():
+    """Writes in place make torch trace it anew, with a symbol for the integer."""
+
+    class Window(torch.nn.Module):
+        def forward(self, x, size):
+            y = torch.zeros_like(x)
+            y[:, 2 : 2 + size] += x[:, 2 : 2 + size]
+            return y
+
+    sets = [((torch.randn(n, 12), 6), {}) for n in (2, 3)]
+    for check in (True, False):
+        program = torchferry.export(Window(), sets, check=check)
+        x = torch.randn(5, 12)
+        assert torch.equal(program(x, 6), Window()(x, 6))
+        with pytest.raises(UsageError, match="size was exported as 6 and cannot be 5"):
+            program(x, 5)

@@ -23,6 +23,7 @@ from torchferry.observer.guards import (
     guard_lines,
     is_choice,
     later_guards,
+    later_hints,
     line_of_torch,
     noted_guards,
 )
@@ -285,13 +286,17 @@ def _variadic(path: ValuePath) -> Iterator[ValuePath]:
 
 def _of_operators(program: ExportedProgram, named: Callable[[str], str]) -> Iterator[Condition]:
     """Yield the guards that torch added while it decomposed operators, as conditions."""
+    known = {name for _, size in _size_sources(program) for name in re.findall(r"[a-z]\w*", size)}
+    hints = {one: hint for one, hint in later_hints(program).items() if str(one) not in known}
     for guard in later_guards(program):
-        symbols = sorted(map(str, guard.expr.free_symbols))
-        test = expression_text(guard.expr)
+        tested = guard.expr.subs(hints)  # an integer that the program holds constant
+        symbols = sorted(map(str, tested.free_symbols))
+        test = expression_text(tested)
         for number, symbol in enumerate(symbols):
             test = re.sub(rf"\b{symbol}\b", f"n{number}", test)
-        line = line_of_torch(guard.sloc)
-        yield Condition(test, tuple(map(named, symbols)), line, choice=True)
+        if symbols:
+            line = line_of_torch(guard.sloc)
+            yield Condition(test, tuple(map(named, symbols)), line, choice=True)
 
 
 def guards_of_special_sizes(program: ExportedProgram) -> Iterator[str]:

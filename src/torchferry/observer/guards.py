@@ -15,12 +15,14 @@ from torch.export import ExportedProgram
 
 from torchferry.observer.tree import program_inputs
 from torchferry.seams.pytorch import guards_of
+from torchferry.seams.symbols import hints_of
 from torchferry.values.source_line import is_own
 
 __all__ = [
     "guard_lines",
     "is_choice",
     "later_guards",
+    "later_hints",
     "line_of_torch",
     "note_guards",
     "noted_guards",
@@ -70,6 +72,12 @@ def later_guards(program: ExportedProgram) -> list[Any]:
     """The guards that `note_guards` has noted of a program."""
     environment = _shape_environment(program)
     return [] if environment is None else _LATER.get(environment, [])
+
+
+def later_hints(program: ExportedProgram) -> dict[Any, int]:
+    """What torch's symbols stood for; a second trace has some of its own, as of fixed integers."""
+    environment = _shape_environment(program)
+    return {} if environment is None else hints_of(environment)
 
 
 def noted_guards(program: ExportedProgram) -> list[tuple[str, Any]]:

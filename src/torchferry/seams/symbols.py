@@ -9,6 +9,7 @@ from torchferry.seams.table import reach
 __all__ = [
     "expression_text",
     "has_unbacked_symbols",
+    "hints_of",
     "is_known_true",
     "new_shape_env",
     "trace_fake",
@@ -36,6 +37,11 @@ def expression_text(expression: Any) -> str:
 def new_shape_env() -> Any:
     """Where torch writes down what it learns of symbolic sizes."""
     return reach(f"{_SIZES}.ShapeEnv")()
+
+
+def hints_of(environment: Any) -> dict[Any, int]:
+    """The number that each symbol stood for as a program was traced (torch 2.11 to 2.14)."""
+    return dict(getattr(environment, "backed_var_to_val", {}))
 
 
 def trace_fake(function: Any, **options: Any) -> Any:

@@ -66,3 +66,20 @@ def test_bags_in_half_precision():
 def test_the_kernel_of_bags():
     check(lambda i, o, w: aten._embedding_bag(w, i, o)[0], (ids(7), torch.tensor([0, 3]), r(5, 3)),
           target=aten._embedding_bag.default)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("padding", [None, 2])
+def test_indices_after_the_last_offset(mode, dtype, padding):
+    """They are in no bag. PyTorch leaves them out of its fast sums, not of counts and others."""
+
+    def bag(indices, offsets, weight):
+        return f.embedding_bag(
+            indices, weight, offsets, mode=mode, include_last_offset=True, padding_idx=padding
+        )
+
+    weight = torch.randn(10, 3).to(dtype)
+    sets = [(torch.arange(n), torch.tensor(o), weight)
+            for n, o in ((6, [0, 2, 4]), (5, [0, 1, 2, 5]), (7, [0, 0]))]  # fmt: skip
+    check(bag, *sets, tolerance=2e-3 if dtype == torch.float16 else None)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.axes import steps
 from torchferry.seams.operators import aten
 
 __all__: list[str] = []
@@ -17,6 +18,7 @@ Size = int | ir.Value
 
 _SUM, _MEAN, _MAX = range(3)
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+_FAST = {*_HALVES, ir.DataType.FLOAT}
 
 
 @lowers(aten.embedding.default)
@@ -61,8 +63,9 @@ def embedding_bag(
 ) -> tuple[ir.Value, None, None, None]:
     dtype = weight.dtype
     offsets, indices = (b.cast(v, ir.DataType.INT64) for v in (offsets, indices))
+    end = None
     if include_last_offset:
-        offsets = b.Slice(offsets, [0], [-1], [0])
+        end, offsets = b.Slice(offsets, [-1], [2**63 - 1], [0]), b.Slice(offsets, [0], [-1], [0])
     bag = _bag_of(b, indices, offsets)
     rows = b.Gather(weight, indices)
     rows = b.cast(rows, ir.DataType.FLOAT) if dtype in _HALVES else rows
@@ -73,6 +76,10 @@ def embedding_bag(
         counted = b.Not(b.Equal(indices, padding_idx))
         filler = b.constant(-np.inf if mode == _MAX else 0.0, rows)
         rows = b.Where(b.Unsqueeze(counted, [1]), rows, filler)
+    elif end is not None and mode != _MAX and dtype in _FAST:
+        # Indices after the last offset belong to no bag, and PyTorch's fast sums leave them out.
+        inside = b.Less(steps(b, 0, b.dim(indices, 0)), end)
+        rows = b.Where(b.Unsqueeze(inside, [1]), rows, b.constant(0.0, rows))
     bags = b.dim(offsets, 0)
     result = _gathered(b, rows, bag, bags, b.dim(weight, 1), mode)
     if mode != _SUM:
