@@ -375,4 +375,6 @@ def test_what_a_static_sliding_layer_counts_is_data():
     config = LlamaConfig(sliding_window=4, num_hidden_layers=1)
     config.layer_types = ["sliding_attention"]
     cache = updated(StaticCache(config=config, max_cache_len=8), pairs(1))
+    if not isinstance(cache.layers[0].cumulative_length, torch.Tensor):
+        pytest.skip("this transformers counts in a number, which is part of the structure")
     assert "cumulative_length" in {path[0] for path, _ in flatten(cache)[0]}

@@ -77,7 +77,8 @@ def test_a_missing_weight_is_not_made_up(folder: Path) -> None:
 
 def test_a_misshapen_weight_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     change_weights(folder, "lm_head.weight", torch.zeros(3, 16))
-    with pytest.raises(UsageError, match=r"'lm_head.weight' as \[3, 16\].* has \[50, 16\]"):
+    shapes = r"as \[3, 16\].* has \[50, 16\]|in one shape, where .* has another"  # transformers 4
+    with pytest.raises(UsageError, match=f"'lm_head.weight' ({shapes})"):
         load_checkpoint(folder)
     assert capfd.readouterr().err == ""
 
@@ -190,7 +191,8 @@ def test_what_is_cast_or_merged_lies_in_memory(folder: Path, tmp_path: Path) -> 
 
 def test_mapping_refuses_what_loading_refuses(folder: Path) -> None:
     change_weights(folder, "lm_head.weight", torch.zeros(3, 16))
-    with pytest.raises(UsageError, match=r"'lm_head.weight' as \[3, 16\].* has \[50, 16\]"):
+    shapes = r"as \[3, 16\].* has \[50, 16\]|in one shape, where .* has another"  # transformers 4
+    with pytest.raises(UsageError, match=f"'lm_head.weight' ({shapes})"):
         map_checkpoint(folder)
     change_weights(folder, "lm_head.weight", None)
     with pytest.raises(UsageError, match=r"lacks 1 weights.*'lm_head.weight'"):

@@ -63,6 +63,14 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     ),
     (
         "",
+        r"Expected FakeTensor, got <class 'torch\.Tensor'>",  # torch 2.12
+        Advice(
+            "a tensor of torch.func (grad, vmap, jacrev ...) is left when its transform has ended",
+            "Compute the derivative outside of the model, or write it down by hand",
+        ),
+    ),
+    (
+        "",
         "only tensors can come out of torch.cond",
         Advice(
             "a tensor decides what a name is that holds no tensor on one side",

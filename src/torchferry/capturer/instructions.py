@@ -28,7 +28,9 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
         if not _is_users(frame.f_code.co_filename):
             return None
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        frame.f_trace_lines = False
+        frame.f_trace = note  # Python 3.13 forgets the next line where nobody traces the frame
+        frame.f_trace_opcodes = True
         return note
 
     def note(frame: FrameType, event: str, _: Any) -> Any:
@@ -37,6 +39,7 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
         return note
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 asks in settrace whether any frame has it
     sys.settrace(enter)
     try:
         yield found

@@ -110,6 +110,8 @@ class Block:
             values, dtypes = _typed(self, op_type, inputs, given, outputs)
             if not given and (known := simplified(self, op_type, values)) is not None:
                 return known
+            if op_type == "Gather":
+                values[1] = _not_counted(self, values[1])
         while values and values[-1] is None:
             values.pop()
         node = ir.node(op_type, values, given, domain=domain, num_outputs=outputs)
@@ -290,6 +292,18 @@ def _kept_apart(b: Block, x: ir.Value, wanted: ir.DataType) -> ir.Value:
         elif x.dtype == ir.DataType.INT64:
             apart = b.Max(x)
     return apart
+
+
+def _not_counted(b: Block, places: ir.Value | None) -> ir.Value | None:
+    """Return the indices of a Gather, behind a neutral node if they are a Range.
+
+    onnxruntime writes Gather(x, Range) as a Slice, which leaves out places below 0 and beyond the
+    end: these are counted from the end, and refused.
+    """
+    node = None if places is None else places.producer()
+    while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return b.Max(places) if node is not None and node.op_type == "Range" else places
 
 
 def _number_of(x: ir.Value) -> Any:

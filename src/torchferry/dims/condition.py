@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -85,17 +86,19 @@ class Condition:
         Raises:
             ValueError: the text is of another kind.
         """
-        pairs = enumerate(zip(self.sizes, self._parsed, strict=True))
-        known = {
-            f"n{i}": values[text] if text in values else evaluate(size, values)
-            for i, (text, size) in pairs
-        }
         try:
-            return bool(value_of(self._tree, known))
+            return bool(value_of(self._tree, self._known(values)))
         except ArithmeticError:
             return False
         except (SyntaxError, RecursionError, TypeError) as error:
             raise ValueError(f"{self.test!r} is no condition on sizes") from error
+
+    def _known(self, values: Mapping[str, int]) -> dict[str, int]:
+        pairs = enumerate(zip(self.sizes, self._parsed, strict=True))
+        return {
+            f"n{i}": values[text] if text in values else evaluate(size, values)
+            for i, (text, size) in pairs
+        }
 
     def broken_by(self, values: Mapping[str, int]) -> bool:
         """Whether sizes are known not to fulfil it.
@@ -104,6 +107,18 @@ class Condition:
         [True, False]
         """
         return not self.unknown(values) and not self.holds(values)
+
+    def tested(self, values: Mapping[str, int]) -> int | None:
+        """The number that is compared with a constant, if the condition is such a comparison.
+
+        >>> Condition("n0 // n1 > 1", ("rows", "columns")).tested({"rows": 6, "columns": 2})
+        3
+        """
+        match self._tree:
+            case ast.Compare(left=left, comparators=[ast.Constant()]):
+                with suppress(ArithmeticError):
+                    return int(value_of(left, self._known(values)))
+        return None
 
     def samples(self) -> Iterator[dict[str, int]]:
         """Small sizes, and sizes next to the numbers in the test, in all combinations."""
@@ -122,7 +137,7 @@ class Condition:
     @property
     def of_empty(self) -> bool:
         """Whether it says no more than that a size is not 0, or an integer not negative."""
-        return self.test in ("n0 != 0", "n0 >= 0")
+        return self.test in ("n0 != 0", "n0 > 0", "n0 >= 0")
 
     @property
     def of_special(self) -> bool:

@@ -17,6 +17,7 @@ import io
 import json
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -102,7 +103,10 @@ def _quiet(reasons: list[BaseException]) -> Iterator[None]:
     logger = logging.getLogger("torch.export")
     logger.addFilter(keep)
     try:
-        yield
+        with warnings.catch_warnings():
+            # torch 2.12 maps the weights, and warns of writing to what nobody writes to.
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            yield
     finally:
         logger.removeFilter(keep)
 

@@ -135,10 +135,12 @@ def _check_complete(found: Mapping[str, Any], folder: Path, architecture: str) -
             f"{folder} lacks {len(missing)} weights of {architecture}, "
             f"the first is {missing[0]!r}; is config.json of the same model?"
         )
-    for name, stored, expected in sorted(found["mismatched_keys"]):
+    for one in sorted(found["mismatched_keys"]):
+        name, *shapes = [one] if isinstance(one, str) else one  # transformers 4 gives names alone
+        stored, expected = [f"as {list(shape)}" for shape in shapes] or ["in one shape", "another"]
         raise UsageError(
-            f"{folder} holds {name!r} as {list(stored)}, where {architecture} with this "
-            f"config.json has {list(expected)}; is config.json of the same model?"
+            f"{folder} holds {name!r} {stored}, where {architecture} with this config.json has "
+            f"{expected.removeprefix('as ')}; is config.json of the same model?"
         )
 
 

@@ -30,6 +30,7 @@ from torchferry.converter.ops.elimination import (
 )
 from torchferry.converter.ops.matrix import product
 from torchferry.converter.ops.reduction import total
+from torchferry.converter.ops.unary import sign
 from torchferry.seams.operators import aten
 
 __all__ = ["aligned", "inverted"]
@@ -157,7 +158,7 @@ def _sign(b: Block, factors: Factors) -> ir.Value:
 def _slogdet(b: Block, x: ir.Value) -> Pair:
     factors = factorized(b, x)
     diagonal = _diagonal(b, factors.packed)
-    signs = b.ReduceProd(b.Sign(diagonal), [-1], keepdims=0)
+    signs = b.ReduceProd(sign(b, diagonal), [-1], keepdims=0)
     logarithm = b.ReduceSum(b.Log(b.Abs(diagonal)), [-1], keepdims=0)
     return b.Mul(_sign(b, factors), signs), logarithm
 
@@ -186,8 +187,8 @@ def _linalg_slogdet(b: Block, A: ir.Value) -> tuple[ir.Value, ir.Value, None, No
 
 @lowers(aten.logdet.default)
 def logdet(b: Block, x: ir.Value) -> ir.Value:
-    sign, logarithm = _slogdet(b, x)
-    return b.Where(b.Less(sign, 0), float("nan"), logarithm)
+    signed, logarithm = _slogdet(b, x)
+    return b.Where(b.Less(signed, 0), float("nan"), logarithm)
 
 
 # Inverses and systems --------------------------------------------------------------------------

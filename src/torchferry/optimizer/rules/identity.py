@@ -86,12 +86,15 @@ class Neg(Rule):
 
 
 class ConcatOne(Rule):
-    """Concat(x)  →  x"""
+    """Concat(x)  →  x
+
+    Not of Max: it stands between nodes of which onnxruntime would make one that is wrong.
+    """
 
     since = 1
 
     def pattern(self, p: Ops, x: Var) -> Any:
-        return p.op(("Concat", "Max", "Min", "Sum", "Mean"), x, name="node")
+        return p.op(("Concat", "Min", "Sum", "Mean"), x, name="node")
 
     def rewrite(self, b: Block, x: ir.Value) -> Any:
         return x

@@ -23,9 +23,10 @@ def _number(content: np.ndarray[Any, Any]) -> bool:
 
 
 class MulMul(Rule):
-    """x * a * b  →  x * (a * b), for numbers of which neither they nor the product is extreme
+    """x * a * b  →  x * (a * b), for numbers that are not extreme and both shrink, or both enlarge
 
-    Of half-precision numbers nothing is put together: the product could leave their range.
+    Where one shrinks and one enlarges, x * a may be infinite and x * (a * b) is not. Of
+    half-precision numbers nothing is put together: the product could leave their range.
     """
 
     def pattern(self, p: Ops, x: Var) -> Any:
@@ -42,6 +43,8 @@ class MulMul(Rule):
             sizes = [abs(item) for item in (number(first), number(second), together)]
             plain = all(1e-20 < size < 1e20 for size in sizes)
             require(plain, "the numbers are extreme")
+            one_way = max(sizes[:2]) <= 1 or min(sizes[:2]) >= 1
+            require(one_way, "one number enlarges and the other shrinks")
 
     def rewrite(self, b: Block, x: ir.Value, first: ir.Value, second: ir.Value) -> Any:
         return b.Mul(x, _wider(b, first, second, number(first) * number(second)))
