@@ -336,6 +336,23 @@ def test_a_recorded_call_of_another_fixed_size_leaves_the_first_right() -> None:
         program(some(9, 4))
 
 
+class Repeating(nn.Module):
+    def forward(self, x: torch.Tensor, times: int) -> torch.Tensor:
+        for number in range(times):
+            x = x * 1.5 + number
+        return x
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_recorded_call_of_another_fixed_integer_leaves_the_first_right(check: bool) -> None:
+    sets = [((some(n, 4), times), {}) for n, times in ((6, 2), (9, 3))]
+    program = tf.export(Repeating().eval(), sets, check=check)
+    assert "integer times was fixed to 2" in str(program.report.problems)
+    torch.testing.assert_close(program(some(5, 4), 2), Repeating()(some(5, 4), 2))
+    with pytest.raises(FerryError, match="times was exported as 2 and cannot be 3"):
+        program(some(9, 4), 3)
+
+
 class TwoCaches(nn.Module):
     def forward(self, x: torch.Tensor, cache: Any = None, past_key_values: Any = None) -> Any:
         return x * 2 if cache is None else x + past_key_values

@@ -85,10 +85,16 @@ class Trial:
         return worst_verdict(self._judged(call) for call in ran if call is not None)
 
     def _fits(self, inputs: Arguments) -> bool:
-        """Whether sizes that are constants of the program, or equal in it, are so in a call."""
+        """Whether sizes and integers that are constant in the program, or equal, are so here."""
         leaves = {unaliased(path): leaf for path, leaf in leaves_of(*inputs).items()}
         sizes: dict[str, int] = {}
-        for path, node in program_inputs(self.program):
+        nodes = list(program_inputs(self.program))
+        example: Arguments = self.program.example_inputs or ((), {})
+        known = {unaliased(path): leaf for path, leaf in leaves_of(*example).items()}
+        for path in known.keys() - {unaliased(path) for path, _ in nodes}:
+            if isinstance(known[path], int) and leaves.get(path, known[path]) != known[path]:
+                return False
+        for path, node in nodes:
             expected, got = node.meta["val"], leaves.get(unaliased(path))
             if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
                 # A symbol that torch found to be a constant still stands there as a symbol.
