@@ -252,7 +252,7 @@ class _Search:
         if (
             not condition.matters
         ):  # `a // b > 1` may make a difference at 0 where it makes none at 1
-            within = self._each_value_first(condition, within)
+            within = _each_value_first(condition, within, self.keep)
         only = list(itertools.islice(self._breaking_only(condition, within), _ALTERNATIVES))
         if not only:  # whatever breaks it breaks others too
             only = [{**self.middle, **one} for one in within[:_ALTERNATIVES]]
@@ -270,13 +270,6 @@ class _Search:
             tried.append([one for one in found if not any(one in others for others in tried)])
         for sizes in filter(None, tried):
             yield [{**one, **self.keep} for one in sizes]
-
-    def _each_value_first(self, condition: Condition, broken: Sequence[Sizes]) -> list[Sizes]:
-        """The same sizes, but first some for each number that the condition compares."""
-        first: dict[int | None, Sizes] = {}
-        for one in broken:
-            first.setdefault(condition.tested({**one, **self.keep}), one)
-        return [*first.values(), *(one for one in broken if one not in first.values())]
 
     def _is_inside(self, condition: Condition, sizes: Sizes) -> bool:
         """Whether sizes next to these break a condition too."""
@@ -300,6 +293,16 @@ class _Search:
             sizes = self.nearest({**self.middle, **one}, pinned=one.keys(), without=condition)
             if sizes is not None:
                 yield sizes
+
+
+def _each_value_first(
+    condition: Condition, broken: Sequence[Sizes], keep: Mapping[str, int]
+) -> list[Sizes]:
+    """The same sizes, but first some for each number that the condition compares."""
+    first: dict[int | None, Sizes] = {}
+    for one in broken:
+        first.setdefault(condition.tested({**one, **keep}), one)
+    return [*first.values(), *(one for one in broken if one not in first.values())]
 
 
 def _distance(sizes: Sizes, wanted: Sizes) -> float:
