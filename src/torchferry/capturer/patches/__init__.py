@@ -13,6 +13,7 @@ from torchferry.capturer.patches import (
     selective_scan,
     sizes,
     sliding_window,
+    statistics,
     vision,
 )
 
@@ -28,6 +29,7 @@ PATCHES = (
     *padding.PATCHES,
     *convolution.PATCHES,
     *sizes.PATCHES,
+    *statistics.PATCHES,
     *vision.PATCHES,
     *fake_quantize.PATCHES,
 )
