@@ -14,6 +14,7 @@ from field_cases import cases
 from run_field_case import write_outcome
 
 from apart import run_apart
+from versions import at_least
 
 LATER = {  # refused with a reason today, and to be exported
     "container_of_their_own": "the container is not named",
@@ -47,4 +48,7 @@ def test_it_is_equal_or_refused_in_words(name: str, tmp_path: Path) -> None:
     }[notes["expect"]]
     if name.startswith("int8_weights"):
         right = right and int(row["bytes"]) <= 200_000
+    if name == "derivative_in_forward" and not at_least("torch", "2.12"):
+        assert row["status"] == "refused"  # this torch cannot trace it
+        return
     assert right is (name not in LATER), row

@@ -12,6 +12,7 @@ from torch import nn
 
 import torchferry as tf
 from torchferry.errors import CaptureError, ConversionError, FerryError
+from versions import at_least
 
 Args = tuple[Any, ...]
 
@@ -264,6 +265,8 @@ def outcome(program: Any, args: Args) -> tuple[Any, FerryError | None]:
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right_or_refused(name: str, check: bool) -> None:
     case = CASES[name]
+    if name == "an empty batch for a GRU" and not at_least("torch", "2.12"):
+        pytest.skip("the size of a slice depends on data for this torch")
     model = Calling(case.function).eval()
     program = tf.export(model, [(args, {}) for args in case.sets], check=check, budget=10)
     for args in case.right:

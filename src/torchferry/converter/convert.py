@@ -124,7 +124,12 @@ def _of_kernels(model: ir.Model) -> Iterator[Condition]:
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         value = node.inputs[0] if node.op_type in ("LSTM", "GRU") else None
         for size in () if value is None or value.shape is None else value.shape.dims[:2]:
-            if isinstance(size, ir.SymbolicDim) and size.value is not None:
+            # What depends on data no call tells beforehand.
+            if (
+                isinstance(size, ir.SymbolicDim)
+                and size.value
+                and not dimension.is_data_dependent(size.value)
+            ):
                 line = f"onnxruntime's {node.op_type} takes no empty batch or sequence"
                 found.setdefault(Condition("n0 != 0", (size.value,), line))
     yield from found

@@ -15,7 +15,7 @@ from torchferry.observer.naming import input_name, pick_name, unaliased
 from torchferry.observer.tree import input_sizes, leaves_of, named_path, program_inputs
 from torchferry.values.flatten import Path, path_text
 
-__all__ = ["DimensionNames", "name_dimensions", "rename_dimensions"]
+__all__ = ["DimensionNames", "is_data_dependent", "name_dimensions", "rename_dimensions"]
 
 
 class DimensionNames:
@@ -49,7 +49,7 @@ class DimensionNames:
             size = parse_size(text)
             for symbol in sorted(names_in(size) - self._names.keys()):
                 # A size that depends on data has no name of the user's: number them.
-                number = sum(1 for name in self._names.values() if _free(name))
+                number = sum(1 for name in self._names.values() if is_data_dependent(name))
                 self._names[symbol] = Dim.of(f"data_dependent_{number}")
             self._known[text] = str(substitute(size, self._names))
         return self._known[text]
@@ -145,7 +145,8 @@ def _renamed(dim: int | ir.SymbolicDim, names: DimensionNames) -> int | ir.Symbo
     return int(text) if text.isdecimal() else ir.SymbolicDim(text)
 
 
-def _free(size: Size) -> bool:
+def is_data_dependent(size: object) -> bool:
+    """Whether no input has a size of this name."""
     return str(size).startswith("data_dependent_")
 
 
