@@ -71,7 +71,8 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     ),
     (
         "",
-        "only tensors can come out of torch.cond",
+        # torch 2.11 does not pass our message on, only where it was raised.
+        r"only tensors can come out of torch\.cond|(?s:torch\.cond.*dispatch\.py.*in _tensors)",
         Advice(
             "a tensor decides what a name is that holds no tensor on one side",
             "Make it a tensor on both sides, of one shape and dtype (torch.where(test, 2, 3)), "

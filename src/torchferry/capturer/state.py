@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from torchferry.capturer.watch import line_of_frame
+from torchferry.seams.huggingface import BOOKKEEPING
 from torchferry.seams.pytorch import OpOverload, schema_of
 
 __all__ = ["Change", "watch_state", "written_buffers"]
@@ -182,7 +183,8 @@ def _state(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
         }  # fmt: skip
         for name, value in {**inherited, **vars(module)}.items():
             # Private ones of torch.nn.Module are among those with an underscore.
-            if name.startswith("_") and type(module).__module__.startswith("torch."):
+            private = name.startswith("_") and type(module).__module__.startswith("torch.")
+            if private or name in BOOKKEEPING:
                 continue
             if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
                 found[path, name] = value

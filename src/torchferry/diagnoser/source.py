@@ -80,8 +80,11 @@ class Code:
     def _define(self, thing: Any, plain: str) -> None:
         try:
             source = textwrap.dedent(inspect.getsource(thing))
-        except (OSError, TypeError) as error:
-            raise UsageError(f"the source of {plain} is not there: put it in a file") from error
+        except (OSError, TypeError):
+            source = ""
+        # Of a class that was typed in, Python 3.13 gives a line of the module's file.
+        if not source or (isinstance(thing, type) and f"class {plain}" not in source):
+            raise UsageError(f"the source of {plain} is not there: put it in a file")
         # A file that was imported twice has all its classes twice.
         if self.definitions.get(plain) == source.rstrip():
             return

@@ -8,6 +8,7 @@ from typing import Any
 from torchferry.seams.table import lacking, probe
 
 __all__ = [
+    "BOOKKEEPING",
     "attention_of",
     "classes_of",
     "experts_in_float64",
@@ -15,6 +16,9 @@ __all__ = [
     "set_cache_dtype",
     "set_window",
 ]  # fmt: skip
+
+BOOKKEEPING = frozenset({"_output_capturing_hooks_installed"})
+"""Attributes that the first call of a model sets (transformers 5), whatever it computes."""
 
 
 def experts_in_float64(config: Any) -> None:
