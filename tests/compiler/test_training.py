@@ -14,6 +14,7 @@ from torch import nn
 from torchferry.compiler import onnx_custom_backend
 from torchferry.optimizer.kernels import library
 from torchferry.optimizer.options import OptimizationOptions
+from versions import at_least
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -97,6 +98,7 @@ def test_a_convnet_with_dropout_and_batch_norm(caplog: Any) -> None:
     assert "aten.native_dropout.default (1x) runs in eager" in caplog.text
 
 
+@pytest.mark.skipif(not at_least("transformers", "5.0"), reason="Dynamo fails on its masks")
 def test_a_tiny_llama() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(

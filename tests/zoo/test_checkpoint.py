@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from torchferry.errors import UsageError
 from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
+from versions import at_least
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_mapped_weights_stay_in_their_files(
     assert capfd.readouterr().err == ""
     found = places(mapped.model, mapped.files)
     assert found.pop("model.rotary_emb.inv_freq") is None
-    assert found.pop("model.rotary_emb.original_inv_freq") is None
+    assert found.pop("model.rotary_emb.original_inv_freq", None) is None
     assert set(found.values()) == {"model.safetensors"}
     ids = torch.tensor([[1, 7, 3], [4, 0, 9]])
     with torch.no_grad():
@@ -182,7 +183,7 @@ def test_what_is_cast_or_merged_lies_in_memory(folder: Path, tmp_path: Path) -> 
     mapped = map_checkpoint(tmp_path / "mixtral")
     found = places(mapped.model, mapped.files)
     in_memory = {name for name, _ in mapped.model.named_parameters() if found[name] is None}
-    assert in_memory
+    assert in_memory or not at_least("transformers", "5.0")  # which merges no experts
     assert all("experts" in name for name in in_memory)
     ids = torch.tensor([[1, 7, 3]])
     with torch.no_grad():

@@ -18,6 +18,7 @@ from torchferry.zoo.inputs.text import (
     token_ids,
 )
 from torchferry.zoo.weights import seeded
+from versions import at_least
 
 SIZES: dict[str, Any] = {"vocab_size": 9, "hidden_size": 16, "num_hidden_layers": 1}
 
@@ -46,6 +47,7 @@ def test_the_cache_has_the_name_that_forward_has() -> None:
         cache_name(nn.Linear(1, 1))
 
 
+@pytest.mark.skipif(not at_least("transformers", "5.10"), reason="its states are other caches")
 def test_a_state_takes_one_token_and_no_mask() -> None:
     model = mamba()
     inputs = decoder_inputs(model, batch=2, sequence=5, past=3, generator=seeded(0))
