@@ -91,7 +91,8 @@ def test_whole_smollm_from_a_folder_answers_as_pytorch(smollm, tmp_path, capsys)
     copy = type(model)(model.config)
     copy.load_state_dict(model.state_dict())
     copy.save_pretrained(tmp_path / "smollm")
-    code = run("export", tmp_path / "smollm", "-o", tmp_path / "out")
+    # A busy machine may not get through all sizes within the default budget.
+    code = run("export", tmp_path / "smollm", "-o", tmp_path / "out", "--budget", 600)
     assert code == 0, capsys.readouterr().out
     exported = tf.load(tmp_path / "out")
     check_tokens(model, tokenizer, exported, steps=12)
