@@ -54,12 +54,11 @@ def grid_sampler(
 def _within(b: Block, grid: ir.Value, padding: str, *, flat: bool) -> ir.Value:
     """Points that have a place, which onnxruntime takes for an integer."""
     if padding == "reflection":
-        if flat:
-            return grid
-        return b.Where(b.IsNaN(b.Mul(grid, b.constant(0.0, grid))), b.constant(1.0, grid), grid)
-    far = b.constant(_FAR, grid)
-    near = b.Clip(grid, b.constant(-_FAR, grid), far)
-    return near if flat or padding == "zeros" else b.Where(b.IsNaN(near), far, near)
+        border = b.constant(-1.0 if flat else 1.0, grid)
+        return b.Where(b.IsNaN(b.Mul(grid, b.constant(0.0, grid))), border, grid)
+    least, far = b.constant(-_FAR, grid), b.constant(_FAR, grid)
+    near = b.Clip(grid, least, far)
+    return near if padding == "zeros" else b.Where(b.IsNaN(near), least if flat else far, near)
 
 
 @lowers(aten.affine_grid_generator.default)
