@@ -90,8 +90,8 @@ def _reshape(b: Block, inputs: Values) -> ir.Value | None:  # noqa: ARG001  (a r
 def _expand(b: Block, inputs: Values) -> ir.Value | None:
     """Write what is expanded to nothing as an empty tensor.
 
-    onnxruntime leaves an Expand out whose constant sizes are no larger than those of x: of
-    (1, 3) to (0, 3) as well.
+    onnxruntime removes an Expand whose constant sizes are not larger than those of x. It then
+    also removes one from (1, 3) to (0, 3), which would change the result.
     """
     x, target = inputs[0], _content(inputs[1])
     if x is None or target is None or x.shape is None or x.dtype is None or 0 not in target:

@@ -56,7 +56,7 @@ def in_process(attempt: Callable[[], StatusExport], limits: Limits) -> StatusExp
         return replace(status, exported=None, error=None, inside=frozenset())
 
     def crash(*_: Any) -> StatusExport:
-        return _crashed("an exception that is no error of the module's", limits)
+        return _crashed("an exception outside of the module", limits)
 
     memory = None if limits.megabytes is None else limits.megabytes * 2**20
     with Apart(answer, forks=True, here=crash, memory=memory) as apart:

@@ -249,9 +249,7 @@ class _Search:
         legal = sorted(filter(self.legal.allows, every), key=self._from_middle)
         broken = [one for one in legal if not self.holds(condition, {**one, **self.keep})]
         within = [one for one in broken if self._grown(one) <= _GROWTH] or broken
-        if (
-            not condition.matters
-        ):  # `a // b > 1` may make a difference at 0 where it makes none at 1
+        if not condition.matters:  # ``a // b > 1`` fails at 0 and at 1: try both
             within = _each_value_first(condition, within, self.keep)
         only = list(itertools.islice(self._breaking_only(condition, within), _ALTERNATIVES))
         if not only:  # whatever breaks it breaks others too

@@ -59,7 +59,7 @@ def deserialize(proto: onnx.ModelProto, path: object) -> ir.Model:
         path: what to call it.
 
     Raises:
-        UsageError: it is no model, or damaged.
+        UsageError: the message is damaged, or not a model.
     """
     try:
         return ir.from_proto(proto)
@@ -70,7 +70,7 @@ def deserialize(proto: onnx.ModelProto, path: object) -> ir.Model:
 
 
 def _first_line(error: Exception) -> str:
-    """What is wrong, without what onnx_ir says of the whole around it."""
+    """Return the innermost error as one line: onnx_ir wraps it in one for each level."""
     while isinstance(error, SerdeError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:200]}"

@@ -50,7 +50,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Lt: operator.lt, ast.LtE: operator.le,
 }  # fmt: skip
-_UNLIMITED = 2**31  # a bound as large as this is none
+_UNLIMITED = 2**31  # a bound this large does not limit anything
 _SPECIAL = 2  # the least size that torch takes for neither 0 nor 1, which it checks nowhere
 
 
@@ -95,7 +95,7 @@ def read_guards(
     guards: Iterable[str],
     lines: Mapping[str, str] | None = None,
 ) -> dict[str, list[Condition]]:
-    """What each of some guards says; nothing of one that holds for all sizes.
+    """Read guards as conditions, and leave out those that hold for all sizes.
 
     Args:
         program: as torch.export made it.

@@ -1,4 +1,4 @@
-"""What torch notes of the tests on sizes that decided a trace: which, where, and later ones."""
+"""The guards that torch records while it traces: which, from which line, and later ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def later_guards(program: ExportedProgram) -> list[Any]:
 
 
 def later_hints(program: ExportedProgram) -> dict[Any, int]:
-    """What torch's symbols stood for; a second trace has some of its own, as of fixed integers."""
+    """Return the traced value of each symbol; a second trace adds symbols for fixed integers."""
     environment = _shape_environment(program)
     return {} if environment is None else hints_of(environment)
 

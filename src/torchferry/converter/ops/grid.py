@@ -40,8 +40,8 @@ def grid_sampler(
         x, _within(b, grid, padding, flat=flat), padding_mode=padding,
         mode=_OLD_MODES[mode] if b.opset < 20 else mode, align_corners=1 if align_corners else 0,
     )  # fmt: skip
-    # What becomes of points that are no numbers, as of 0 / (width - 1), is PyTorch's:
-    # onnxruntime rounds them to a place in the image.
+    # Coordinates that are NaN or infinite, as 0 / (width - 1) is at width 1, give what PyTorch
+    # gives: onnxruntime rounds them to a pixel.
     if not (padding == "zeros" or (flat and mode == "cubic")):
         return result
     undefined = b.ReduceSum(b.Mul(grid, b.constant(0.0, grid)), b.vector([-1]), keepdims=0)
