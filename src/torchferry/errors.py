@@ -50,11 +50,22 @@ class CaptureError(FerryError):
 
     Attributes:
         attempts: one ``(strategy, reason)`` pair per strategy tried, in order.
+        line: ``file:line: code`` of the user's that it failed at, when known.
+        declined: constructs there that were not rewritten, and why.
     """
 
-    def __init__(self, message: str, attempts: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        attempts: Sequence[tuple[str, str]] = (),
+        *,
+        line: str | None = None,
+        declined: Sequence[str] = (),
+    ) -> None:
         super().__init__(message)
         self.attempts = tuple(attempts)
+        self.line = line
+        self.declined = tuple(declined)
 
 
 class ConversionError(FerryError):

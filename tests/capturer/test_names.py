@@ -19,8 +19,10 @@ def test_what_is_set_read_and_changed():
     statements = body("a += b\nc = [d for d in e]\nf @= g\nh, i = j\na = 2\nk[0] = 1")
     assert assigned(statements) == {"a", "c", "f", "h", "i"}
     assert read(statements) == {"a", "b", "d", "e", "f", "g", "j", "k"}
-    assert changed_in_place(statements) == {"a"}
-    assert only_changed(statements) == set()
+    assert changed_in_place(statements) == {"a", "k"}
+    assert only_changed(statements) == {"k"}
+    views = body("a[0].T.add_(1)\nb.view(-1)[1] = 2\nself.c[0] = 1\nd.clone()\ne.f_().g")
+    assert changed_in_place(views) == {"a", "b", "e"}
     assert only_changed(body("a += 1\nfor t in a:\n    b -= t\n    c @= t")) == {"a", "b"}
 
 

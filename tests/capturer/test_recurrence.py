@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torchferry.capturer import capture, rewritten
+from torchferry.capturer.names import DISPATCH
 from torchferry.capturer.recurrence import Recurrence
 from torchferry.capturer.steps import steps_of
 from torchferry.errors import CaptureError
@@ -24,32 +25,38 @@ def made(loop, read, before=()):
 
 def test_what_is_sliced_collected_and_carried():
     found = recurrence("for t in range(n):\n    h = h + x[:, t] * w[t]\n    ys.append(h * 2)")
-    assert found.slices == [("x", 1), ("w", 0)]
-    assert found.collected == ["ys"]
+    assert found.slices == [("x", "1"), ("w", "0")]
+    assert [(one.name, one.axis) for one in found.collected] == [("ys", None)]
     assert found.carried == ["h"]
 
 
 def test_a_row_is_the_first_slice():
     found = recurrence("for t, row in enumerate(x):\n    h = h + x[t] + row * w[t]")
-    assert found.slices == [("x", 0), ("w", 0)]
+    assert found.slices == [("x", "0"), ("w", "0")]
     assert found.carried == ["h"]
-    text = found.text("d")
+    text = found.text().replace(DISPATCH, "d")
     assert "d.runs_over(d.length(x), 0, x, w)" in text
-    assert "(d.slices(x, 0, d.length(x), 0), d.slices(w, 0, d.length(x), 0),)" in text
+    assert (
+        "(d.slices(x, 0, d.length(x), 0, False), d.slices(w, 0, d.length(x), 0, False),)" in text
+    )
 
 
-def test_a_stack_becomes_a_move_of_the_axis():
-    found = recurrence("for t in range(n):\n    h = h + x[t]\n    ys.append(h)")
-    later = ast.parse("return torch.stack(ys, dim=1) + torch.stack(zs)").body[0]
-    found.stack(later)
-    assert ast.unparse(later) == "return ys.movedim(0, 1) + torch.stack(zs)"
+def test_who_joins_a_list_is_told_that_it_may_be_a_tensor():
+    found = recurrence("for t in range(n):\n    h = h + x[t]\n    ys += [h]")
+    later = ast.parse("return torch.stack(ys, dim=1) + torch.cat(ys) + torch.stack(zs)").body[0]
+    found.join(later)
+    text = ast.unparse(later).replace(DISPATCH, "d")
+    assert text == "return d.stack(ys, dim=1) + d.cat(ys) + torch.stack(zs)"
 
 
 @pytest.mark.parametrize(
     ("start", "after", "reason"),
     [
-        ("ys = [h]", "torch.stack(ys)", "ys is not set to [] just before it"),
-        ("ys, zs = [], []", "torch.stack(ys)", "ys is not set to [] just before it"),
+        ("ys = [h]", "torch.stack(ys)", ""),
+        ("ys, zs = [], []", "torch.stack(ys)", ""),
+        ("ys = [*h]", "torch.stack(ys)", "ys is not set to a list just before it"),
+        ("ys = h", "torch.stack(ys)", "ys is not set to a list just before it"),
+        ("ys = []", "torch.stack(ys, 1) + torch.cat(ys) + ys[-1]", ""),
         ("ys = []", "torch.stack(ys) * t", "t is read after it"),
         ("ys: list = []", "torch.stack(ys)", ""),
     ],
@@ -71,11 +78,11 @@ def test_another_loop_may_have_the_same_counter():
 
 def test_a_list_with_another_use_is_refused():
     text = "def f(x, h):\n    ys = []\n    for t in range(n):\n        h = h + x[t]\n"
-    text += "        ys.append(h)\n    return ys[0], torch.stack(ys)"
+    text += "        ys.append(h)\n    return ys[1], torch.stack(ys)"
     function = ast.parse(text).body[0]
-    found = made(function.body[1], {"h", "x", "ys"})
+    found = made(function.body[1], {"h", "x", "ys"}, function.body[:1])
     reason = found.obstacle({"x", "h", "ys"}, function.body[2:], function)
-    assert reason == "ys is used for more than append and one torch.stack"
+    assert reason == "ys is used for more than append, torch.stack, torch.cat and ys[-1]"
 
 
 class Steps(torch.nn.Module):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torchferry.capturer import capture, rewritten
-from torchferry.capturer.control_flow import DISPATCH
+from torchferry.capturer.names import DISPATCH
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 
@@ -162,7 +162,7 @@ def test_what_is_left_alone_and_why():
     assert one.line == "if x.sum() > 0:"
     assert one.reason == "it sets self.seen"
     assert other.reason == "it breaks"
-    assert third.reason.startswith("only a loop over range(n)")
+    assert third.reason.startswith("only a loop over a range")
     assert rewriting.why(f"{one.where}: {one.line}") == (one,)
     assert rewriting.why(None) == ()
 
@@ -215,6 +215,15 @@ class Constants(torch.nn.Module):
         return y * k
 
 
+class Texts(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:  # texts
+            k, y = "a", x
+        else:
+            k, y = "b", -x
+        return y * len(k)
+
+
 class Pairs(torch.nn.Module):
     def forward(self, x):
         h = torch.zeros(3)
@@ -229,7 +238,7 @@ class Sums(torch.nn.Module):
         for row in x:
             y = row.sum()
             ys.append(y)
-        return torch.stack(ys)
+        return ys[1]
 
 
 class Appends(torch.nn.Module):
@@ -245,11 +254,16 @@ def seen_of(model):
     return Observation.from_inputs(model, [(torch.ones(n, 3),) for n in (2, 4)])
 
 
-def test_a_constant_that_a_tensor_decides_is_an_error_that_names_the_line(line):
+def test_a_number_that_a_tensor_decides_becomes_a_tensor(captured):
+    sets = [(torch.full((n, 3), v),) for n, v in ((2, 1.0), (4, -1.0), (3, -0.01))]
+    captured(Constants(), sets, rewrite=True)
+
+
+def test_a_text_that_a_tensor_decides_is_an_error_that_names_the_line(line):
     with pytest.raises(CaptureError) as caught:
-        capture(Constants(), seen_of(Constants()), rewrite=True)
+        capture(Texts(), seen_of(Texts()), rewrite=True)
     said = str(caught.value)
-    assert line("constants") in said
+    assert line("texts") in said
     assert "Make it a tensor on both sides" in said
 
 
@@ -258,8 +272,8 @@ def test_why_a_line_was_not_rewritten_is_told(line):
         capture(Appends(), seen_of(Appends()), rewrite=True)
     assert line("appends") in str(caught.value)
     for make, reason in (
-        (Pairs, "only a loop over range(n), range(m, n), x or enumerate(x) becomes a scan"),
-        (Sums, "it carries nothing along: write it without a loop"),
+        (Pairs, "only a loop over a range, or over the slices of tensors, becomes a scan"),
+        (Sums, "ys is used for more than append, torch.stack, torch.cat and ys[-1]"),
     ):
         found = capture(make(), seen_of(make()), rewrite=True)
         assert len(found.fixed) == 1

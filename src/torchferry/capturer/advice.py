@@ -123,7 +123,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         Advice(
             "the loop ends when a tensor says so",
             "Write it with torch._higher_order_ops.while_loop; "
-            "capture(..., rewrite=True) rewrites simple ones",
+            "simple ones are rewritten where rewrite is not False",
         ),
     ),
     (
@@ -132,7 +132,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         Advice(
             "the values of a tensor decide what the code does",
             "Write it with torch.where or torch.cond, or state what holds with torch._check; "
-            "capture(..., rewrite=True) rewrites simple ones",
+            "simple ones are rewritten where rewrite is not False",
         ),
     ),
     (

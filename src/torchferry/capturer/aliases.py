@@ -21,7 +21,7 @@ from torchferry.errors import CaptureError
 from torchferry.seams.pytorch import HigherOrderOperator, OpOverload, schema_of
 from torchferry.values.source_line import innermost_place
 
-__all__ = ["Lost", "find_lost", "leave_out"]
+__all__ = ["Lost", "constructs_of", "find_lost", "leave_out"]
 
 # They return what they are given in evaluation mode, which their schemas do not say.
 _MAYBE = {torch.ops.aten.dropout.default, torch.ops.aten.feature_dropout.default,
@@ -39,6 +39,18 @@ class Lost:
 
     where: str
     reason: str
+
+
+def constructs_of(program: ExportedProgram) -> Iterator[tuple[str, int]]:
+    """``file:line`` of the user's code that became each branch or loop, and how many are in it."""
+    for node in program.graph_module.graph.nodes:
+        if (construct := _construct(node)) is not None:
+            yield _line(node), sum(map(_count, construct.bodies))
+
+
+def _count(module: GraphModule) -> int:
+    found = [one for node in module.graph.nodes if (one := _construct(node)) is not None]
+    return len(found) + sum(_count(body) for one in found for body in one.bodies)
 
 
 def find_lost(program: ExportedProgram, places: Collection[str]) -> tuple[Lost, ...]:
@@ -64,7 +76,7 @@ def leave_out(lost: Sequence[Lost], leave: dict[str, str]) -> None:
     """
     leave.update({one.where: one.reason for one in lost})
     if "" in leave:
-        raise CaptureError(f"the model cannot be captured with rewrite=True: {leave['']}")
+        raise CaptureError(f"the model cannot be captured with rewritten code: {leave['']}")
 
 
 def _lost(module: GraphModule, outer: str) -> Iterator[Lost]:
@@ -119,19 +131,24 @@ def _construct(node: Node) -> _Construct | None:
               if isinstance(arg, Node) and arg.op == "get_attr"]  # fmt: skip
     name = str(node.target)
     if name == "cond":
-        return _Construct(node, bodies, _list(args[3]), 0)
+        return _Construct(node, bodies, _operands(args[3]), 0)
     if name == "while_loop":
-        carried = _list(args[2])
-        return _Construct(node, bodies, [*carried, *_list(args[3])], len(carried))
+        carried = _operands(args[2])
+        return _Construct(node, bodies, [*carried, *_operands(args[3])], len(carried))
     if name == "scan":
-        carried = _list(args[1])
-        return _Construct(node, bodies, [*carried, *_list(args[2]), *_list(args[3])],
+        carried = _operands(args[1])
+        return _Construct(node, bodies, [*carried, *_operands(args[2]), *_operands(args[3])],
                           len(carried))  # fmt: skip
     return None
 
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) else []
+
+
+def _operands(value: Any) -> list[Any]:
+    """Operands; what was copied since it has two names is the one tensor that it was."""
+    return [_copied(one) if isinstance(one, Node) else one for one in _list(value)]
 
 
 @dataclass

@@ -16,6 +16,7 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
 from torchferry.capturer.advice import advise, around
+from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
@@ -28,7 +29,8 @@ from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_la
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
 from torchferry.capturer.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured
-from torchferry.capturer.rewrite import Rewriting, rewritten, run_rewritten
+from torchferry.capturer.rewrite import Rewriting, rewritten
+from torchferry.capturer.rewriting import Rewrite, capture_rewritten
 from torchferry.capturer.settle import settle_guards
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state import Change, watch_state, written_buffers
@@ -105,7 +107,7 @@ def capture(
     *,
     patch: bool = True,
     custom_patches: Sequence[Patch | type[Any]] = (),
-    rewrite: bool = False,
+    rewrite: Rewrite = "auto",
     decompose: bool = False,
     settle: bool = True,
     progress: Progress = None,
@@ -123,7 +125,8 @@ def capture(
         seen: one call or more; an `Observation` or a ``torch.onnx.InputObserver``.
         patch: whether patches may be used.
         custom_patches: further ones, as `torch_export_patches` takes them.
-        rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
+        rewrite: rewrite ifs and loops on tensors, never, first, or (``auto``) where they ask for
+            values or fix sizes, if the result computes what the model does; see ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
         settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
@@ -138,17 +141,20 @@ def capture(
     registered += register_containers([call.outputs for call in seen.calls])
     drive = partial(_Driver, model, seen, patch, custom_patches)
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
-        captured, rewriting = run_rewritten(model, lambda given: drive(given).run(begin), rewrite)
+        captured = capture_rewritten(
+            model, lambda given: drive(given).run(begin), rewrite, partial(_wrong, model, seen)
+        )
     program = captured.program.run_decompositions() if decompose else captured.program
-    captured = replace(
-        captured,
-        program=program,
-        registered=(*registered, *captured.registered),
-        rewritten=rewriting.diff or captured.rewritten,
-        declined=tuple(str(why) for one in captured.fixed for why in rewriting.why(one.line)),
-    )
+    registered += captured.registered
+    captured = replace(captured, program=program, registered=registered)
     _refuse_fixed(model, seen, captured)
     return settle_guards(model, seen, captured) if settle else captured
+
+
+def _wrong(model: torch.nn.Module, seen: Observation, captured: Captured) -> str:
+    """Why a program computes something else than was recorded; ``""`` if it does not."""
+    checks = compare_calls(captured.program, seen, captured.joined, model=model)
+    return next((one.verdict.about("it") for one in checks if not one.ok), "")
 
 
 def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:
@@ -281,7 +287,8 @@ class _Driver:
         said = [a.error for a in self.attempts if a.error and "torch.jit." in a.error]
         advice = advise(line, error, "\n".join(said))
         where = f", at {line}" if line else ""
-        if self.rewriting is not None and (declined := self.rewriting.why(line)):
+        declined = self.rewriting.why(line) if self.rewriting is not None else ()
+        if declined:
             where += f"; not rewritten, as {declined[-1].reason}"
         told = [
             f"torch.export cannot capture {type(self.model).__name__}: {advice.reason}{where}.",
@@ -292,8 +299,9 @@ class _Driver:
             others = [at for at in self._undecided() if at != line]
             told += ["Other lines like it:"] * bool(others) + [f"  {at}" for at in others[:3]]
         failure = CaptureError(
-            "\n".join(told), [(a.strategy, a.error or "") for a in self.attempts]
-        )
+            "\n".join(told), [(a.strategy, a.error or "") for a in self.attempts],
+            line=line, declined=tuple(str(one) for one in declined),
+        )  # fmt: skip
         failure.__cause__ = error
         return failure
 

@@ -1,13 +1,14 @@
 """Ifs, loops and checks of a function as calls of `torchferry.capturer.dispatch`, by its AST.
 
-Only what is certain is rewritten: assignments of local names. A break, an attribute or an item
-that is set under the construct leaves it as it is, with the reason. What names share a tensor is
-known only in the captured program: see `torchferry.capturer.aliases`.
+Only what is certain is rewritten: what is done to local names. A break, or an attribute that is
+set under the construct, leaves it as it is, with the reason. What names share a tensor is known
+only in the captured program: see `torchferry.capturer.aliases`.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from torchferry.capturer.names import (
     BUILT_IN,
+    DISPATCH,
     OWN,
     assigned,
     captured_within,
@@ -25,16 +27,13 @@ from torchferry.capturer.names import (
     read,
     read_outside,
 )
-from torchferry.capturer.recurrence import Recurrence, appended
+from torchferry.capturer.recurrence import Recurrence
 from torchferry.capturer.steps import steps_of
 from torchferry.values.source_line import LIMIT
 
-__all__ = ["DISPATCH", "Refusal", "Rewriter"]
+__all__ = ["Refusal", "Rewriter"]
 
-DISPATCH = "_torchferry_dispatch"
-"""What the module `torchferry.capturer.dispatch` is called in rewritten code."""
-
-_NO_STEPS = "only a loop over range(n), range(m, n), x or enumerate(x) becomes a scan"
+_NO_STEPS = "only a loop over a range, or over the slices of tensors, becomes a scan"
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,7 @@ class Rewriter:
         count: how many constructs were rewritten.
         refused: those left as they are.
         places: ``file:line`` of those that were rewritten.
+        lasts: ``file:line`` of all constructs → the number of the last line that they decide.
     """
 
     function: ast.FunctionDef
@@ -85,6 +85,7 @@ class Rewriter:
     count: int = 0
     refused: list[Refusal] = field(default_factory=list)
     places: set[str] = field(default_factory=set)
+    lasts: dict[str, int] = field(default_factory=dict)
 
     def rewrite(self) -> None:
         """Change the function's body."""
@@ -93,6 +94,7 @@ class Rewriter:
             ast.fix_missing_locations(self.function)
             return
         self.looped: set[str] = set()  # what a loop around carries: its next step reads it
+        self.depth = 0  # of constructs that are functions now
         arguments = (node for node in ast.walk(self.function.args) if isinstance(node, ast.arg))
         bound = {argument.arg for argument in arguments}
         self.shadowed = {*self.shadowed, *bound, *assigned(self.function.body)} & BUILT_IN
@@ -105,31 +107,82 @@ class Rewriter:
         result: list[ast.stmt] = []
         for number, statement in enumerate(body):
             rest = list(body[number + 1 :])
+            if isinstance(statement, ast.If | ast.While | ast.For):
+                last = rest[-1] if rest and _may_return(statement) else statement
+                where = f"{self.file}:{statement.lineno}"
+                self.lasts[where] = last.end_lineno or statement.lineno
             match statement:
                 case ast.If(body=[ast.Raise()], orelse=[]) | ast.Assert():
                     result += self._check_of(statement)
-                case ast.If() if _returns(statement.body) and _returns(statement.orelse or rest):
-                    return [*result, *self._returning(statement, statement.orelse or rest, bound)]
+                case ast.If() if sides := _returning_sides(statement, rest):
+                    return [*result, *self._returning(statement, sides, rest, bound)]
                 case ast.If():
                     result += self._if(statement, bound)
                 case ast.While():
                     result += self._while(statement, bound)
                 case ast.For():
                     result += self._for(statement, body[:number], rest, bound)
+                case ast.FunctionDef():
+                    result.append(statement)
+                    self._within(statement)
+                    bound.add(statement.name)
+                case ast.With() | ast.Try():
+                    result.append(self._inside(statement, bound))
+                case ast.Assign([ast.Subscript(value=inner)], value) if self.depth:
+                    # A constant tensor within a graph's branch stops torch.
+                    value = f"{DISPATCH}.number({ast.unparse(value)}, {ast.unparse(inner)})"
+                    statement.value = _expression(value, statement)
+                    result.append(statement)
                 case _:
                     result.append(statement)
-                    if not isinstance(statement, ast.Try | ast.With):
-                        bound |= assigned([statement])
+                    bound |= assigned([statement])
         return result
 
-    def _refuse(self, statement: ast.stmt, reason: str) -> list[ast.stmt]:
+    def _side(self, body: Sequence[ast.stmt], bound: set[str]) -> list[ast.stmt]:
+        """The statements of a function that stands for a side of an if, or for a loop's body."""
+        self.depth += 1
+        try:
+            return self._block(body, set(bound))
+        finally:
+            self.depth -= 1
+
+    def _within(self, function: ast.FunctionDef) -> None:
+        """Rewrite a function that is defined in this one."""
+        inner = Rewriter(function, self.file, False, self.leave, self.shadowed)
+        inner.refused, inner.places, inner.lasts = self.refused, self.places, self.lasts
+        inner.rewrite()
+        self.count += inner.count
+
+    def _inside(self, statement: ast.stmt, bound: set[str]) -> ast.stmt:
+        """A statement that stays as it is, with the constructs in it rewritten."""
+        again = isinstance(statement, ast.For | ast.While)
+        bound = bound | (assigned([statement.target]) if isinstance(statement, ast.For) else set())
+        outer, self.looped = self.looped, self.looped | (read([statement]) if again else set())
+        for name in ("body", "orelse", "finalbody"):
+            if block := getattr(statement, name, []):
+                setattr(statement, name, self._block(block, set(bound)))
+        for handler in getattr(statement, "handlers", []):
+            handler.body = self._block(handler.body, set(bound))
+        self.looped = outer
+        return statement
+
+    def _refuse(
+        self, statement: ast.stmt, reason: str, bound: set[str], *, inside: bool = True
+    ) -> list[ast.stmt]:
         self._note(statement, reason)
-        return [statement]
+        before = len(self.refused)
+        stays = self._inside(statement, bound) if inside else statement
+        # The same reason once more says nothing.
+        new = [refusal for refusal in self.refused[before:] if refusal.reason != reason]
+        self.refused[before:] = new
+        return [stays]
 
     def _note(self, node: ast.stmt | ast.expr, reason: str) -> None:
         text = ast.unparse(node).splitlines()[0][:LIMIT]
         where = f"{self.file}:{node.lineno}"
-        self.refused.append(Refusal(where, text, reason, node.end_lineno or 0))
+        refusal = Refusal(where, text, reason, node.end_lineno or 0)
+        if refusal not in self.refused:
+            self.refused.append(refusal)
 
     def _made(self, statement: ast.stmt, text: str) -> list[ast.stmt]:
         """Code in place of a statement, with its line number."""
@@ -163,70 +216,72 @@ class Rewriter:
         text = f"{DISPATCH}.choose({_test(node.test)}, {', '.join(sides)})[0]"
         self.count += 1
         self.places.add(f"{self.file}:{node.lineno}")
-        made = ast.parse(text, mode="eval").body
-        _place(made, node)
-        return made
+        return _expression(text, node)
 
     def _if(self, statement: ast.If, bound: set[str]) -> list[ast.stmt]:
         body = [*statement.body, *statement.orelse]
         reason = self._obstacle(statement, [statement.test, *body])
-        then, other = assigned(statement.body), assigned(statement.orelse)
-        outside = read_outside(self.function, statement) | self.looped | changed_in_place(body)
+        changed = changed_in_place(body) & bound
+        then, other = assigned(statement.body) | changed, assigned(statement.orelse) | changed
+        outside = read_outside(self.function, statement) | self.looped | changed
         names = sorted((then | other) & outside)
         unset = [name for name in names if name not in bound and name not in then & other]
         if unset:
             reason = reason or f"{unset[0]} is set on one side only"
         if reason or not names:
-            return self._refuse(statement, reason or "it sets no name that is used afterwards")
-        text = self._branch(f"_then_{statement.lineno}", statement.body, names, bound)
-        text += self._branch(f"_else_{statement.lineno}", statement.orelse, names, bound)
+            reason = reason or "it sets no name that is used afterwards"
+            return self._refuse(statement, reason, bound)
+        line = statement.lineno
+        text = ""
+        for title, side in (("_then", statement.body), ("_else", statement.orelse)):
+            inner = [*self._own(side, bound), *self._side(side, bound)]
+            text += _function(f"{title}_{line}", self._kept(side, bound), inner, names)
         written = _written(names, only_changed(body) & bound)
         bound |= set(names)
-        return self._made(statement, f"{text}{_list(names)} = {self._choice(statement, written)}")
+        call = f"{DISPATCH}.choose({_test(statement.test)}, _then_{line}, _else_{line}{written})"
+        return self._made(statement, f"{text}{_list(names)} = {call}")
 
     def _returning(
-        self, statement: ast.If, other: list[ast.stmt], bound: set[str]
+        self,
+        statement: ast.If,
+        sides: Sequence[list[ast.stmt]],
+        rest: list[ast.stmt],
+        bound: set[str],
     ) -> list[ast.stmt]:
-        last = [statement.body[-1], other[-1]]
-        inside = [*statement.body[:-1], *other[:-1], *(_value(one) for one in last)]
-        reason = self._obstacle(statement, [statement.test, *inside])
-        values = [_returned(statement.body), _returned(other)]
-        tuples = {isinstance(_value(one), ast.Tuple) for one in last}
-        if reason or len(tuples) > 1 or len(values[0]) != len(values[1]):
-            remaining = [] if statement.orelse else other
-            refused = self._refuse(statement, reason or "its sides return unlike values")
-            return [*refused, *self._block(remaining, bound)]
-        text = ""
-        for title, body, value in zip(("_then", "_else"), (statement.body, other), values,
-                                      strict=True):  # fmt: skip
-            text += self._branch(f"{title}_{statement.lineno}", body[:-1], value, bound)
-        item = "" if tuples == {True} else "[0]"
-        return self._made(statement, f"{text}return {self._choice(statement)}{item}")
-
-    def _choice(self, statement: ast.If, written: str = "") -> str:
+        reason = self._obstacle(
+            statement, [statement.test, *_without_returns([*sides[0], *sides[1]])]
+        )
+        if reason or not _alike(sides):
+            refused = self._refuse(statement, reason or "its sides return unlike values", bound)
+            return [*refused, *self._block(rest, bound)]
         line = statement.lineno
-        return f"{DISPATCH}.choose({_test(statement.test)}, _then_{line}, _else_{line}{written})"
+        text = ""
+        for title, side in zip(("_then", "_else"), sides, strict=True):
+            inner = [*self._own(side, bound), *self._side(side, bound)]
+            text += _function(f"{title}_{line}", self._kept(side, bound), inner)
+        call = f"{DISPATCH}.decide({_test(statement.test)}, _then_{line}, _else_{line})"
+        return self._made(statement, f"{text}return {call}")
 
-    def _branch(
-        self, title: str, body: Sequence[ast.stmt], values: Sequence[str], bound: set[str]
-    ) -> str:
-        # A name set within is local there: it begins with what it is outside.
-        kept = [f"{name}={name}" for name in sorted(assigned(body) & bound)]
+    def _kept(self, body: Sequence[ast.stmt], bound: set[str]) -> list[str]:
+        """Parameters: a name set within is local there, and begins with what it is outside."""
+        names = (assigned(body) | changed_in_place(body)) & bound
+        return [OWN, *(f"{name}={name}" for name in sorted(names))]
+
+    def _own(self, body: Sequence[ast.stmt], bound: set[str]) -> list[ast.stmt]:
         changed = sorted(changed_in_place(body) & bound)
-        own = ast.parse("\n".join(f"{name} = {OWN}({name})" for name in changed)).body
-        inner = self._block(body, set(bound))
-        return _function(title, [OWN, *kept], [*own, *inner], values)
+        return ast.parse("\n".join(f"{name} = {OWN}({name})" for name in changed)).body
 
     def _while(self, statement: ast.While, bound: set[str]) -> list[ast.stmt]:
         used = read_outside(self.function, statement) | read([statement]) | self.looped
-        names = sorted(assigned(statement.body) & used)
+        changed = changed_in_place(statement.body) & bound
+        names = sorted((assigned(statement.body) & used) | changed)
         unset = [name for name in names if name not in bound]
         reason = self._obstacle(statement, [statement.test, *statement.body])
         reason = reason or ("it has an else" if statement.orelse else "")
         if unset:
             reason = reason or f"{unset[0]} is not set before it"
         if reason or not names:
-            return self._refuse(statement, reason or "it sets no name that is read")
+            return self._refuse(statement, reason or "it sets no name that is read", bound)
         line, inner = statement.lineno, self._looped(statement.body, names, bound)
         written = _written(names, only_changed(statement.body))
         text = _function(f"_body_{line}", names, inner, names)
@@ -243,23 +298,23 @@ class Rewriter:
     ) -> list[ast.stmt]:
         over = {name.id for name in loads(statement.iter)} & {*self.shadowed}
         if over:
-            return self._refuse(statement, f"{min(over)} is not the built-in function here")
+            return self._refuse(statement, f"{min(over)} is not the built-in function here", bound)
         steps = steps_of(statement)
         if steps is None:  # loops over lists of modules and the like are Python's
-            return self._refuse(statement, _NO_STEPS)
+            return self._refuse(statement, _NO_STEPS, bound)
         used = read([statement]) | read_outside(self.function, statement) | self.looped
         loop = Recurrence(statement, steps, assigned(statement.body), used, before)
-        kept = [one for one in statement.body if appended(one) is None]
-        reason = self._obstacle(statement, kept) or loop.obstacle(bound, rest, self.function)
+        reason = self._obstacle(statement, loop.kept) or loop.obstacle(bound, rest, self.function)
         if loop.collected and "torch" in self.shadowed:
             reason = reason or "torch is not the module here"
         if reason:
-            return self._refuse(statement, reason)
+            return self._refuse(statement, reason, bound)
         loop.body = self._looped(loop.body, loop.carried, bound | {*loop.targets})
-        for later in rest:
-            loop.stack(later)
         written = _written(loop.carried, only_changed(statement.body))
-        return self._made(statement, loop.text(DISPATCH, written))
+        self._inside(statement, bound)  # it runs as it was where nothing is symbolic
+        for later in rest:
+            loop.join(later)
+        return self._made(statement, loop.text(written))
 
     def _looped(
         self, body: Sequence[ast.stmt], carried: Sequence[str], bound: set[str]
@@ -267,7 +322,7 @@ class Rewriter:
         """The body of a loop: what it carries is read again in its next step."""
         outer, self.looped = self.looped, self.looped | {*carried}
         try:
-            return self._block(body, set(bound))
+            return self._side(body, bound)
         finally:
             self.looped = outer
 
@@ -307,6 +362,13 @@ class _Checks(ast.NodeTransformer):
         return self.check_of(node)
 
 
+def _expression(text: str, original: ast.stmt | ast.expr) -> ast.expr:
+    """An expression as text, on the line of what it replaces."""
+    expression = ast.parse(text, mode="eval").body
+    _place(expression, original)
+    return expression
+
+
 def _place(made: ast.stmt | ast.expr, original: ast.stmt | ast.expr) -> None:
     """Put all of it on the first line of the original, which is what a traceback then shows."""
     for node in ast.walk(made):
@@ -316,17 +378,28 @@ def _place(made: ast.stmt | ast.expr, original: ast.stmt | ast.expr) -> None:
 
 
 def _function(
-    title: str, parameters: Sequence[str], body: Sequence[ast.stmt], values: Sequence[str]
+    title: str,
+    parameters: Sequence[str],
+    body: Sequence[ast.stmt],
+    values: Sequence[str] | None = None,
 ) -> str:
+    """A function as text, that returns values, or as its body does."""
     inner = "\n".join(ast.unparse(ast.fix_missing_locations(one)) for one in body)
-    text = f"{inner}\nreturn {_list(values)}"
+    text = inner if values is None else f"{inner}\nreturn {_list(values)}"
     return f"def {title}({', '.join(parameters)}):\n{textwrap.indent(text, '    ')}\n"
 
 
 def _test(test: ast.expr) -> str:
-    """A condition as text; ``not`` would ask a tensor for its value."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return f"{DISPATCH}.invert({_test(test.operand)})"
+    """A condition as text; ``not``, ``and`` and ``or`` would ask a tensor for its value."""
+    match test:
+        case ast.UnaryOp(ast.Not(), operand):
+            return f"{DISPATCH}.invert({_test(operand)})"
+        case ast.BoolOp(operator, [first, *others]):
+            name = "both" if isinstance(operator, ast.And) else "either"
+            text = _test(first)
+            for other in others:
+                text = f"{DISPATCH}.{name}({text}, lambda: {_test(other)})"
+            return text
     return ast.unparse(test)
 
 
@@ -345,16 +418,55 @@ def _message(statement: ast.Assert) -> str:
 
 
 def _returns(body: Sequence[ast.stmt]) -> bool:
-    return bool(body) and isinstance(body[-1], ast.Return) and body[-1].value is not None
+    """Whether statements always end with a return of a value."""
+    match body[-1] if body else None:
+        case ast.Return(value=value):
+            return value is not None
+        case ast.If(body=then, orelse=other):
+            return _returns(then) and _returns(other)
+    return False
 
 
-def _value(statement: ast.stmt) -> ast.expr:
-    """What a return gives back."""
-    value = statement.value if isinstance(statement, ast.Return) else None
-    return value or ast.Constant(None)
+def _returning_sides(statement: ast.If, rest: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
+    """Both sides of an if that returns somewhere, with what follows; none if one may not return.
+
+    ``if a: return b`` and the statements after it are the two sides.
+    """
+    if not _may_return(statement):
+        return []
+    sides = [
+        side if _returns(side) else [*side, *copy.deepcopy(list(rest))]
+        for side in (statement.body, statement.orelse)
+    ]
+    return sides if all(map(_returns, sides)) else []
 
 
-def _returned(body: Sequence[ast.stmt]) -> list[str]:
-    value = _value(body[-1])
-    values = value.elts if isinstance(value, ast.Tuple) else [value]
-    return [ast.unparse(one) for one in values]
+def _may_return(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Return():
+            return True
+        case ast.If(body=then, orelse=other):
+            return any(map(_may_return, [*then, *other]))
+    return False
+
+
+def _without_returns(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Statements whose returns, but for those within loops, are expressions."""
+    result: list[ast.stmt] = []
+    for statement in body:
+        match statement:
+            case ast.Return(value=value):
+                result.append(ast.Expr(value or ast.Constant(None)))
+            case ast.If(test, then, other):
+                sides = [*_without_returns(then), *_without_returns(other)]
+                result += [ast.Expr(test), *sides]
+            case _:
+                result.append(statement)
+    return result
+
+
+def _alike(sides: Sequence[Sequence[ast.stmt]]) -> bool:
+    """Whether the sides return as many values, as far as one can read."""
+    values = [side[-1].value for side in sides if isinstance(side[-1], ast.Return)]
+    counts = {len(value.elts) if isinstance(value, ast.Tuple) else None for value in values}
+    return len(counts) < 2

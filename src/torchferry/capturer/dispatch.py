@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from torchferry.seams.pytorch import scan_operator, while_loop_operator
+from torchferry.seams.pytorch import pytree, scan_operator, while_loop_operator
 
 __all__ = [
-    "COPY_FORMAT", "check", "choose", "invert", "length", "repeat", "runs_over", "scan_over",
-    "slices", "stacked",
+    "COPY_FORMAT", "at", "both", "cat", "check", "choose", "decide", "either", "entry", "fill",
+    "invert", "length", "number", "numbers", "put", "repeat", "rows", "runs_over", "scan_over", "slices",
+    "stack",
 ]  # fmt: skip
 
 COPY_FORMAT = torch.preserve_format
@@ -47,6 +48,26 @@ def choose(
     return _through(result, written)
 
 
+def decide(test: Any, then: Callable[[Own], Any], other: Callable[[Own], Any]) -> Any:
+    """What ``if test: return then()`` and ``return other()`` give.
+
+    Args:
+        test: what decides.
+        then: gives what is returned: a tensor, or some in containers.
+        other: the same for the other side.
+
+    Raises:
+        TypeError: a tensor decides, and what is returned is no tensor.
+    """
+    if not isinstance(test, torch.Tensor):
+        return (then if test else other)(_itself)
+
+    def copied(side: Callable[[Own], Any]) -> Callable[[], Any]:
+        return lambda: pytree.tree_map(lambda leaf: _cloned((leaf,))[0], side(_copy))
+
+    return torch.cond(test.all(), copied(then), copied(other), ())
+
+
 def repeat(
     test: Callable[..., Any],
     body: Callable[..., Names],
@@ -78,6 +99,27 @@ def invert(test: Any) -> Any:
     return torch.logical_not(test.all()) if isinstance(test, torch.Tensor) else not test
 
 
+def both(test: Any, other: Callable[[], Any]) -> Any:
+    """``test and other()``, of tensors a tensor."""
+    return _joined(torch.logical_and, test, other) if _decides(test) else test and other()
+
+
+def either(test: Any, other: Callable[[], Any]) -> Any:
+    """``test or other()``, of tensors a tensor."""
+    return _joined(torch.logical_or, test, other) if _decides(test) else test or other()
+
+
+def _decides(test: Any) -> bool:
+    return isinstance(test, torch.Tensor)
+
+
+def _joined(join: Callable[..., Any], test: torch.Tensor, other: Callable[[], Any]) -> Any:
+    second = other()  # computed in any case: what decides is known when the graph runs
+    if isinstance(second, torch.Tensor):
+        second = second.all()
+    return join(test.all(), torch.as_tensor(second, device=test.device))
+
+
 def check(test: Any, failed: Callable[[], None]) -> None:
     """``if test: failed()``, where ``failed`` raises; of a tensor, a check when the graph runs."""
     if isinstance(test, torch.Tensor):
@@ -87,10 +129,10 @@ def check(test: Any, failed: Callable[[], None]) -> None:
         failed()
 
 
-def length(sequence: Any) -> Any:
+def length(sequence: Any, axis: int = 0) -> Any:
     """``len(sequence)``, of a tensor as it stands in its shape; 0 of what has none."""
     if isinstance(sequence, torch.Tensor):
-        return sequence.shape[0] if sequence.ndim else 0
+        return sequence.shape[axis] if sequence.ndim else 0
     return len(sequence) if hasattr(sequence, "__len__") else 0
 
 
@@ -101,9 +143,11 @@ def runs_over(count: Any, start: Any, *sequences: Any) -> bool:
     return all(isinstance(one, torch.Tensor) for one in sequences)
 
 
-def slices(sequence: torch.Tensor, axis: int, count: Any, start: Any) -> torch.Tensor:
+def slices(
+    sequence: torch.Tensor, axis: int, count: Any, start: Any, backwards: bool = False
+) -> torch.Tensor:
     """Those that a loop of ``count`` steps takes along an axis, which becomes the first."""
-    steps = torch.sym_max(count, 0)  # type: ignore[no-untyped-call]  # of torch
+    steps = _steps(count)
     found = sequence.movedim(axis, 0)
     if isinstance(start, torch.SymInt) or start != 0:
         torch._check(start >= 0)  # type: ignore[no-untyped-call]  # of torch
@@ -111,7 +155,105 @@ def slices(sequence: torch.Tensor, axis: int, count: Any, start: Any) -> torch.T
         # A view that begins within its memory makes torch treat beginnings of 0 and 1 apart.
         found = found[start:].clone()
     torch._check(steps <= found.shape[0])  # type: ignore[no-untyped-call]  # of torch
-    return found[:steps]
+    return found[:steps].flip(0) if backwards else found[:steps]
+
+
+def numbers(count: Any, start: Any, backwards: bool) -> torch.Tensor:
+    """What a loop of ``count`` steps counts."""
+    counted = torch.arange(_steps(count)) + start
+    return counted.flip(0) if backwards else counted
+
+
+def _steps(count: Any) -> Any:
+    return torch.sym_max(count, 0)  # type: ignore[no-untyped-call]  # of torch
+
+
+def at(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """``tensor[index]``, where numbers in the index are tensors of rank 0."""
+    found, places = _placed(tensor, index)
+    for place, axis in places:
+        number = found[place]
+        size = tensor.shape[axis]
+        number = torch.where(number < 0, number + size, number)
+        tensor = tensor.index_select(axis, number.reshape(1))
+        found[place] = 0
+    result: torch.Tensor = tensor[tuple(found)]
+    return result
+
+
+def put(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+    """A tensor as ``tensor[index] = value`` leaves it; one number of the index is a tensor."""
+    result = tensor.clone()
+    found, places = _placed(tensor, index)
+    if len(places) != 1:
+        raise TypeError("an index with two numbers that a loop counts cannot be written to")
+    ((place, _),) = places
+    number, found[place] = found[place], slice(None)
+    view = result[tuple(found)]
+    behind = any(one is Ellipsis for one in found[:place])
+    kept = [one for one in (found[place + 1 :] if behind else found[:place])
+            if not isinstance(one, int)]  # fmt: skip
+    axis = view.ndim - 1 - len(kept) if behind else len(kept)
+    number = torch.where(number < 0, number + view.shape[axis], number)
+    shape = [1 if n == axis else size for n, size in enumerate(view.shape)]
+    value = torch.as_tensor(value, dtype=view.dtype, device=view.device)
+    if value.ndim >= view.ndim - axis:
+        value = value.unsqueeze(axis - view.ndim)
+    view.index_copy_(axis, number.reshape(1), value.expand(shape))
+    return result
+
+
+def _placed(tensor: Any, index: Any) -> tuple[list[Any], list[tuple[int, int]]]:
+    """An index as a list; which of its entries are tensors, and the axes they stand for."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a loop counts through a {type(tensor).__name__}, which is no tensor")
+    found = list(index) if isinstance(index, tuple) else [index]
+    places = []
+    for place, entry in enumerate(found):
+        if isinstance(entry, torch.Tensor):
+            behind = any(one is Ellipsis for one in found[:place])
+            taken = [one for one in (found[place + 1 :] if behind else found[:place])
+                     if one is not None and one is not Ellipsis]  # fmt: skip
+            places.append((place, tensor.ndim - 1 - len(taken) if behind else len(taken)))
+        elif isinstance(entry, slice) and any(
+            isinstance(bound, torch.Tensor) for bound in (entry.start, entry.stop, entry.step)
+        ):
+            raise TypeError("the bounds of a slice cannot be what a loop counts")
+    return found, places
+
+
+def entry(tensor: torch.Tensor, axis: int, value: Any) -> torch.Tensor:
+    """What ``tensor[:, t] = value`` writes, as a tensor of its own."""
+    shape = [size for n, size in enumerate(tensor.shape) if n != axis]
+    value = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
+    return value.expand(shape).clone()
+
+
+def fill(tensor: torch.Tensor, axis: int, start: Any, entries: Any, backwards: bool) -> None:
+    """Write the entries of all steps of a loop, from an index on along an axis."""
+    entries = entries.flip(0) if backwards else entries
+    torch._check(start + entries.shape[0] <= tensor.shape[axis])  # type: ignore[no-untyped-call]  # of torch
+    tensor.movedim(axis, 0).narrow(0, start, entries.shape[0]).copy_(entries)
+
+
+def rows(before: Sequence[torch.Tensor], entries: torch.Tensor) -> torch.Tensor:
+    """A list, and what a loop appended to it, along a first axis."""
+    return torch.cat([torch.stack(list(before)), entries]) if before else entries
+
+
+def stack(items: Any, dim: int = 0) -> torch.Tensor:
+    """``torch.stack``, also of what a loop appended: rows along a first axis."""
+    if isinstance(items, torch.Tensor):
+        return items.movedim(0, dim)
+    return torch.stack(items, dim)
+
+
+def cat(items: Any, dim: int = 0) -> torch.Tensor:
+    """``torch.cat``, also of what a loop appended: rows along a first axis."""
+    if not isinstance(items, torch.Tensor):
+        return torch.cat(items, dim)
+    axis = dim if dim >= 0 else dim + items.ndim - 1
+    return items.movedim(0, axis).flatten(axis, axis + 1)
 
 
 def scan_over(
@@ -137,13 +279,24 @@ def scan_over(
         # Neither may be a slice as it is.
         return _cloned(following), _cloned(collected)
 
-    carried, collected = scan_operator()(step, _tensors(names), sequences)
+    if not names:
+        idle, collected = scan_operator()(_beside(step), (torch.zeros(()),), sequences)
+        return (), tuple(collected)
+    carried, collected = scan_operator()(step, _apart(_tensors(names)), sequences)
     return _through(tuple(carried), written), tuple(collected)
 
 
-def stacked(items: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What a loop collected, along a first axis."""
-    return torch.stack(list(items), 0)
+def _beside(step: Callable[[Names, Names], tuple[Names, Names]]) -> Callable[..., Any]:
+    """A step that carries nothing as one that carries a number along, which torch asks for."""
+    return lambda idle, now: ((_copy(idle[0]),), step((), now)[1])
+
+
+def _apart(names: Names) -> Names:
+    """Tensors as a step gives them: each its own, contiguous."""
+    return tuple(
+        _copy(one) if any(one is other for other in names[:n]) else one.contiguous()
+        for n, one in enumerate(names)
+    )
 
 
 def _copied(branch: Callable[[Own], Names]) -> Callable[[], Names]:
@@ -153,6 +306,13 @@ def _copied(branch: Callable[[Own], Names]) -> Callable[[], Names]:
 
 def _cloned(names: Names) -> Names:
     return tuple(_copy(one) for one in _tensors(names))
+
+
+def number(value: Any, tensor: torch.Tensor) -> Any:
+    """A number that is written to a tensor, as one: a constant within a branch stops torch."""
+    if isinstance(value, bool | int | float):
+        return torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    return value
 
 
 def _copy(value: Any) -> Any:
@@ -174,10 +334,21 @@ def _through(names: Names, written: Written | None) -> Names:
 
 
 def _tensors(names: Names) -> Names:
-    for one in names:
+    tensors = tuple(
+        torch.full((), one, dtype=_dtype(one)) if isinstance(one, bool | int | float) else one
+        for one in names
+    )
+    for one in tensors:
         if not isinstance(one, torch.Tensor):
             raise TypeError(
                 f"a tensor decides what a name is that holds a {type(one).__name__}: "
                 "only tensors can come out of torch.cond and loops"
             )
-    return names
+    return tensors
+
+
+def _dtype(value: float) -> torch.dtype:
+    """Of a tensor of rank 0 that behaves as a number does."""
+    if isinstance(value, float):
+        return torch.get_default_dtype()
+    return torch.bool if isinstance(value, bool) else torch.int64

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchferry.values.source_line import is_library, is_own, package_of, shown_line
 
-__all__ = ["first_line", "run_instructions"]
+__all__ = ["first_line", "line_of", "run_instructions"]
 
 _TYPED = "<string>"  # python -c, and exec; what libraries generate is called so too
 
@@ -53,11 +53,15 @@ def _is_users(file: str) -> bool:
     return not (is_torchs or is_own(file) or package_of(file))
 
 
+def line_of(code: CodeType, offset: int) -> tuple[str, int]:
+    """File and number of the line that an instruction stands in; 0 where it stands in none."""
+    for start, end, line in code.co_lines():
+        if start <= offset < end:
+            return code.co_filename, line or 0
+    return code.co_filename, 0
+
+
 def first_line(instructions: Collection[tuple[CodeType, int]]) -> str:
     """``file:line: code`` of the instruction that stands first in its file; ``""`` of none."""
-    places = []
-    for code, offset in instructions:
-        for start, end, line in code.co_lines():
-            if start <= offset < end and line is not None:
-                places.append((code.co_filename, line))
+    places = [place for one in instructions if (place := line_of(*one))[1]]
     return shown_line(*min(places)) if places else ""

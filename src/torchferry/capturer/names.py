@@ -6,8 +6,8 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 __all__ = [
-    "BUILT_IN", "OWN", "assigned", "captured_within", "changed_in_place", "loads", "obstacle",
-    "only_changed", "read", "read_outside",
+    "BUILT_IN", "DISPATCH", "OWN", "assigned", "captured_within", "changed_in_place", "loads",
+    "obstacle", "only_changed", "read", "read_outside", "root_of",
 ]  # fmt: skip
 
 _STOPS: dict[type[ast.AST], str] = {
@@ -36,8 +36,13 @@ _STOPS: dict[type[ast.AST], str] = {
 
 _LISTS = ("append", "extend", "insert", "pop", "update")  # methods that change a list or a dict
 _CONSUMERS = ("all", "any", "list", "max", "min", "set", "sorted", "sum", "tuple")
-BUILT_IN = {"enumerate", "len", "range", "torch"}
+_VIEWS = ("T", "mT", "H", "mH", "real", "imag")  # attributes that share a tensor's memory
+
+BUILT_IN = {"enumerate", "len", "range", "reversed", "torch", "zip"}
 """Names that loops are known by."""
+
+DISPATCH = "_torchferry_dispatch"
+"""What the module `torchferry.capturer.dispatch` is called in rewritten code."""
 
 OWN = "_own"
 """What a function that stands for a side of an if is given: it copies what the side changes."""
@@ -83,24 +88,57 @@ def assigned(body: Sequence[ast.stmt]) -> set[str]:
     return {name.id for name in stored if id(name) not in inner}
 
 
+def root_of(node: ast.expr) -> str:
+    """The name whose tensor an expression is, or may be a view of; ``""`` for none.
+
+    >>> root_of(ast.parse("x[0].view(-1)", mode="eval").body)
+    'x'
+    """
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+            return root_of(inner)
+        case ast.Attribute(value=inner, attr=attribute) if attribute in _VIEWS:
+            return root_of(inner)
+    return ""
+
+
 def changed_in_place(body: Sequence[ast.AST]) -> set[str]:
-    """The names whose objects ``x += 1`` changes, if they are tensors; ``@=`` makes another."""
-    return {
-        node.target.id for top in body for node in ast.walk(top)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-        and not isinstance(node.op, ast.MatMult)
+    """The names whose objects statements change, if they are tensors.
+
+    ``x += 1`` does, ``x[0] = 1`` and ``x.add_(1)``; ``x @= y`` makes another tensor.
+    """
+    roots = {
+        root_of(changed) for top in body for node in ast.walk(top)
+        if (changed := _changed_by(node)) is not None
     }  # fmt: skip
+    return roots - {""}
+
+
+def _changed_by(node: ast.AST) -> ast.expr | None:
+    match node:
+        case ast.AugAssign(target=ast.Name() as name, op=op) if not isinstance(op, ast.MatMult):
+            return name
+        case ast.Subscript(value=inner, ctx=ast.Store()):
+            return inner
+        case ast.Call(func=ast.Attribute(value=inner, attr=method)) if _is_in_place(method):
+            return inner
+    return None
+
+
+def _is_in_place(method: str) -> bool:
+    return method.endswith("_") and not method.endswith("__")
 
 
 def only_changed(body: Sequence[ast.stmt]) -> set[str]:
     """Those of `changed_in_place` that are never set to something else."""
-    changed = changed_in_place(body)
     targets = {
         id(node.target) for top in body for node in ast.walk(top)
         if isinstance(node, ast.AugAssign) and not isinstance(node.op, ast.MatMult)
     }  # fmt: skip
     stored = (name for top in body for name in _names(top, ast.Store))
-    return changed - {name.id for name in stored if id(name) not in targets}
+    return changed_in_place(body) - {name.id for name in stored if id(name) not in targets}
 
 
 def captured_within(top: ast.AST, names: Collection[str]) -> str:
@@ -134,9 +172,11 @@ def obstacle(body: Sequence[ast.AST]) -> str:
         for node in ast.walk(top):
             if type(node) in _STOPS:
                 return _STOPS[type(node)]
-            stored = isinstance(getattr(node, "ctx", None), ast.Store)
-            if stored and isinstance(node, ast.Attribute | ast.Subscript):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 return f"it sets {ast.unparse(node)}"
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                if not root_of(node.value):
+                    return f"it sets {ast.unparse(node)}"
             if isinstance(node, ast.Name) and node.id == "super":
                 return "it calls super(), which a function within has not"
             if isinstance(node, ast.Call) and (reason := _obstacle_of_call(node, own)):
@@ -161,12 +201,12 @@ def _obstacle_of_call(call: ast.Call, own: set[str]) -> str:
 
 
 def _writes(function: ast.expr, own: set[str]) -> bool:
-    """Whether a method changes its object in place, and that is no name among those set here."""
+    """Whether a method changes its object, and that is neither a tensor's name nor set here."""
     if isinstance(function, ast.Name):
-        return function.id.endswith("_") and not function.id.startswith("_")
+        return _is_in_place(function.id) and not function.id.startswith("_")
     if not isinstance(function, ast.Attribute):
         return False
-    in_place = function.attr.endswith("_") and not function.attr.endswith("__")
-    object_ = function.value
-    mine = isinstance(object_, ast.Name) and object_.id in own
-    return (in_place or function.attr in _LISTS) and not mine
+    if _is_in_place(function.attr):
+        return not root_of(function.value)
+    mine = isinstance(function.value, ast.Name) and function.value.id in own
+    return function.attr in _LISTS and not mine

@@ -7,6 +7,7 @@ the model is run on arguments that differ only in such a property.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer.huggingface import accept_aliases
+from torchferry.dims import Dim
 from torchferry.judge import Reference, Verdict, worst_verdict
 from torchferry.judge.apart import Apart, Note, can_fork
 from torchferry.observer import Observation
@@ -31,6 +33,7 @@ from torchferry.values.reliance import Reliance, check_reliances
 __all__ = ["Reliances", "find_reliances", "run_model"]
 
 _SECONDS = 60.0
+_PAIRS = 3  # of tensors that may be one, tried alone
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,14 @@ def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
     """
 
     def answer(_: Any, __: Note) -> Reliances:
-        return _found(model, seen.normalized(seen.best))
+        return _found(model, seen.normalized(seen.best), _of_equal_sizes(seen))
 
     with Apart(answer, forks=can_fork(model)) as apart:
         found = apart.ask(None, _SECONDS)
     return found if isinstance(found, Reliances) else Reliances()  # no time, or no memory
 
 
-def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:
+def _found(model: torch.nn.Module, inputs: Arguments, alike: Arguments | None) -> Reliances:
     first, error = attempt(run_model, model, clone(inputs))
     if error is not None:
         return Reliances()
@@ -99,15 +102,21 @@ def _found(model: torch.nn.Module, inputs: Arguments) -> Reliances:
     for change in (_to_transposed, *[_to_channels_last] * _has_images(inputs)):
         if "memory layout" not in asked and agrees(change) is False:
             asked.append("memory layout")
-    if (twins := _twins(inputs)) is not None:
-        alike = _changed(twins, torch.clone)
-        apart, failed = attempt(run_model, model, clone(alike))
-        shared, error = attempt(run_model, model, twins)
-        if not (failed or error) and _verdict(model, alike, shared, apart).kind == "differs":
-            asked.append("shared memory")
+    if any(_tells_twins(model, twins) for twins in _twins(alike or inputs)):
+        asked.append("shared memory")
     kept = dict(_tensors(inputs))
     _, error = attempt(check_reliances, asked, kept, [*kept])
     return Reliances(tuple(asked), "" if error is None else f"as it was recorded, {error}")
+
+
+def _tells_twins(model: torch.nn.Module, twins: Arguments) -> bool:
+    """Whether a model answers otherwise where arguments are one tensor than where all are alike."""
+    alike = _changed(twins, torch.clone)
+    apart, failed = attempt(run_model, model, clone(alike))
+    shared, error = attempt(run_model, model, twins)
+    if failed or error:
+        return False
+    return _verdict(model, alike, shared, apart).kind == "differs"
 
 
 def _tensors(inputs: Arguments) -> Iterator[tuple[str, torch.Tensor]]:
@@ -173,14 +182,40 @@ def _in_other_order(inputs: Arguments) -> Arguments:
     return inputs[0], dict(reversed(inputs[1].items()))
 
 
-def _twins(inputs: Arguments) -> Arguments | None:
-    """The arguments with one tensor in every place that has its type and sizes, if there are."""
-    first: dict[Any, torch.Tensor] = {}
-    tensors = [tensor for _, tensor in _tensors(inputs)]
-    kinds = {(leaf.dtype, leaf.shape) for leaf in tensors}
-    if len(kinds) == len(tensors):
+def _twins(inputs: Arguments) -> Iterator[Arguments]:
+    """The arguments with one tensor in all places of its type and sizes, then in each two."""
+    tensors = dict(_tensors(inputs))
+    alike: dict[Any, list[str]] = {}
+    for name, leaf in tensors.items():
+        alike.setdefault((leaf.dtype, leaf.shape), []).append(name)
+    for names in alike.values():
+        pairs = [*itertools.combinations(names, 2)] if len(names) > 2 else []
+        for chosen in [names, *pairs[:_PAIRS]] if len(names) > 1 else []:
+            yield _shared(inputs, {*chosen}, tensors[chosen[0]].clone())
+
+
+def _shared(inputs: Arguments, names: set[str], tensor: torch.Tensor) -> Arguments:
+    def apply(path: Path, leaf: Any) -> Any:
+        return tensor if path_text(path) in names else leaf
+
+    return replace_leaves(*inputs, change=apply)
+
+
+def _of_equal_sizes(seen: Observation) -> Arguments | None:
+    """Inputs whose tensors of one type and rank have equal sizes, as far as they may vary."""
+    sizes = seen.sizes_of(seen.best)
+    first: dict[Any, list[Any]] = {}
+    for argument in seen.arguments:
+        wanted = [axis.size for axis in argument.sizes]
+        known = first.setdefault((argument.dtype, len(wanted)), wanted)
+        for own, other in zip(wanted, known, strict=True):
+            if isinstance(own, Dim) and own.name in sizes:
+                size = other if isinstance(other, int) else sizes.get(str(other))
+                sizes[own.name] = size if size is not None else sizes[own.name]
+    if sizes == seen.sizes_of(seen.best):
         return None
-    return _changed(inputs, lambda leaf: first.setdefault((leaf.dtype, leaf.shape), leaf.clone()))
+    inputs, error = attempt(seen.inputs_at, sizes)
+    return None if error else inputs
 
 
 _CHANGES: dict[Reliance, Callable[[Arguments], Arguments]] = {

@@ -62,6 +62,8 @@ class Captured:
             none where the program was run at such sizes.
         relies: what the model's code asks of its arguments besides types and sizes: memory layout,
             gradients, order, shared memory. Nothing where nobody has tried.
+        decided: file and number of the lines of rewritten code that a tensor decides about when
+            the program runs, not the capture.
         unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
             not, or nobody ran it.
     """
@@ -79,6 +81,7 @@ class Captured:
     lines: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     relies: tuple[Reliance, ...] = ()
+    decided: frozenset[tuple[str, int]] = frozenset()
     unproven: str = ""
 
     @property

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import __future__
+
 import ast
 import builtins
 import difflib
 import inspect
 import logging
+import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from torchferry.capturer import dispatch
-from torchferry.capturer.aliases import find_lost, leave_out
-from torchferry.capturer.control_flow import DISPATCH, Refusal, Rewriter
-from torchferry.capturer.names import BUILT_IN
-from torchferry.capturer.patch import Attribute
-from torchferry.capturer.result import Captured
+from torchferry.capturer.control_flow import Refusal, Rewriter
+from torchferry.capturer.names import BUILT_IN, DISPATCH
 
-__all__ = ["Rewriting", "rewritten", "run_rewritten"]
+__all__ = ["Rewriting", "rewritten"]
 
 _log = logging.getLogger("torchferry")
+
+_IMPORT = f"from torchferry.capturer import dispatch as {DISPATCH}"
 
 
 class Rewriting:
@@ -34,12 +35,14 @@ class Rewriting:
         diff: of every changed method, a unified diff of its source as Python prints it.
         refused: the constructs that were left as they are.
         places: ``file:line`` of those that were rewritten.
+        lasts: ``file:line`` of all constructs → the number of the last line that they decide.
     """
 
     def __init__(self) -> None:
         self.diff = ""
         self.refused: list[Refusal] = []
         self.places: set[str] = set()
+        self.lasts: dict[str, int] = {}
 
     def __str__(self) -> str:
         return self.diff
@@ -51,6 +54,24 @@ class Rewriting:
             return ()
         return tuple(one for one in self.refused if one.has(file, int(number)))
 
+    def within(self, place: str) -> set[str]:
+        """The rewritten constructs that stand in one, but for itself."""
+        file, _, first = place.rpartition(":")
+        last = self.lasts.get(place, 0)
+        places = (one.rpartition(":") for one in self.places)
+        return {f"{name}:{number}" for name, _, number in places
+                if name == file and int(first) < int(number) <= last}  # fmt: skip
+
+    def lines_of(self, places: Collection[str]) -> frozenset[tuple[str, int]]:
+        """File and number of the lines whose innermost construct is one of some."""
+        first = {place: int(place.rpartition(":")[2]) for place in self.lasts}
+        innermost: dict[tuple[str, int], str] = {}
+        for place in sorted(self.lasts, key=first.__getitem__):  # the later, the deeper
+            file = place.rpartition(":")[0]
+            for number in range(first[place], self.lasts[place] + 1):
+                innermost[file, number] = place
+        return frozenset(line for line, place in innermost.items() if place in places)
+
 
 @contextmanager
 def rewritten(
@@ -59,25 +80,26 @@ def rewritten(
     *,
     only_checks: bool = False,
     leave: Mapping[str, str] | None = None,
+    lines: Collection[str] = (),
 ) -> Iterator[Rewriting]:
     """Rewrite ifs, loops and checks in a model's methods, while the block runs.
 
-    ``if``, ``a if test else b``, ``while``, ``for t in range(x.shape[1])``, ``for row in x`` and
+    ``if``, ``a if test else b``, ``while``, loops over a range or over slices of tensors, and
     ``if ...: raise`` (``assert`` too) become calls that decide when they run: what a tensor
     decides goes to ``torch.cond``, ``while_loop``, ``scan`` and ``torch._check``; what Python can
-    decide is done as before. A range may have a start, and ``x`` stand in ``enumerate``. Only
-    methods of the model's own classes are rewritten, not those of torch.
+    decide is done as before. Only methods of the model's own classes are rewritten, and functions
+    that are asked for by a line, not those of torch.
 
-    Left alone, and listed in ``refused``: constructs that break, return on one side, or set
-    attributes or items; ifs that set a name on one side only; what changes a list of outside in
-    place, or a tensor by a method; loops that use their counter for more than ``x[:, t]``, or
-    after them, or carry nothing from step to step.
+    Left alone, and listed in ``refused``: constructs that break, return within a loop, or set
+    attributes; ifs that set a name on one side only; what changes a list of outside in place;
+    loops over other things, that read their counter after them, or give nothing.
 
     Args:
         model: any module.
         methods: names of the methods of it and of its submodules.
         only_checks: rewrite ``if ...: raise`` and ``assert``, wherever they stand, and no more.
         leave: ``file:line`` of further constructs to leave alone → why.
+        lines: ``file:line`` in functions to rewrite, wherever they stand.
 
     Yields:
         what was rewritten.
@@ -90,50 +112,107 @@ def rewritten(
     ''
     """
     rewriting = Rewriting()
-    classes = dict.fromkeys(type(module) for module in model.modules())
     with ExitStack() as stack:
-        for cls in classes:
-            for name in methods:
-                function = vars(cls).get(name)
-                if isinstance(function, types.FunctionType) and not _is_torch(cls):
-                    new = _rewritten(function, rewriting, only_checks, leave or {})
-                    if new is not None:
-                        stack.callback(Attribute(cls, name).write(new))
+        functions = [*_methods(model, methods), *_functions_at(model, lines)]
+        for function in dict.fromkeys(functions):
+            code = _rewritten(function, rewriting, only_checks, leave or {})
+            if code is not None:
+                stack.callback(_exchange(function, code))
         for one in rewriting.refused:
             _log.debug("not rewritten: %s", one)
         yield rewriting
 
 
-def run_rewritten(
-    model: torch.nn.Module, run: Callable[[Rewriting | None], Captured], rewrite: bool = True
-) -> tuple[Captured, Rewriting]:
-    """Capture a model whose methods are rewritten, but for what would lose a change in place.
+def _methods(model: torch.nn.Module, names: Sequence[str]) -> list[types.FunctionType]:
+    """Methods of the classes of a model's modules, without what decorates them."""
+    found = (inspect.unwrap(vars(cls)[name]) for cls in _classes(model) for name in names
+             if callable(vars(cls).get(name)))  # fmt: skip
+    return [*dict.fromkeys(one for one in found if isinstance(one, types.FunctionType))]
 
-    Args:
-        model: any module.
-        run: captures it, given what was rewritten.
-        rewrite: whether to rewrite anything.
 
-    Returns:
-        what the last run gives, and what was rewritten for it.
+def _functions_at(model: torch.nn.Module, lines: Collection[str]) -> list[types.FunctionType]:
+    """The functions that lines stand in, the outermost first; none of torch's.
 
-    Raises:
-        CaptureError: a change is lost, and nobody knows where.
+    They are looked for in the modules of Python that the lines and the model's classes stand in,
+    and in what the model's modules hold.
     """
-    if not rewrite:
-        return run(None), Rewriting()
-    leave: dict[str, str] = {}
-    while True:
-        with rewritten(model, leave=leave) as rewriting:
-            captured = run(rewriting)
-        lost = find_lost(captured.program, rewriting.places)
-        if not lost:
-            return captured, rewriting
-        leave_out(lost, leave)
+    wanted: dict[str, list[int]] = {}
+    for line in lines:
+        file, _, number = line.rpartition(":")
+        wanted.setdefault(file, []).append(int(number))
+    found = [
+        one for one in _functions(model, wanted)
+        if any(_covers(one.__code__, number)
+               for number in wanted.get(one.__code__.co_filename, ()))
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: one.__code__.co_firstlineno)
+
+
+def _functions(model: torch.nn.Module, files: Collection[str]) -> list[types.FunctionType]:
+    if not files:
+        return []
+    names = [vars(one) for one in [*sys.modules.values()]
+             if getattr(one, "__file__", None) in files]  # fmt: skip
+    own = [function for cls in _classes(model) for function in _within(cls)]
+    names += [vars(module) for module in model.modules()]
+    names += {id(one.__globals__): one.__globals__ for one in own}.values()
+    found = [*own, *(one for values in names for value in [*values.values()]
+                     for one in _within(value))]  # fmt: skip
+    return [*dict.fromkeys(found)]
+
+
+def _within(value: Any) -> Iterator[types.FunctionType]:
+    """The function that something is, or those of a class, without what decorates them."""
+    if isinstance(value, type):
+        if not _is_torch(value):
+            for one in [*vars(value).values()]:
+                # Not of a class that a class holds: it may hold itself.
+                yield from () if isinstance(one, type) else _within(one)
+    elif isinstance(value, property):
+        yield from _within(value.fget)
+    elif isinstance(value, staticmethod | classmethod):
+        yield from _within(value.__func__)
+    elif type(value) in (types.FunctionType, types.MethodType) or hasattr(value, "__wrapped__"):
+        function = inspect.unwrap(getattr(value, "__func__", value))
+        if isinstance(function, types.FunctionType):
+            yield function
+
+
+def _classes(model: torch.nn.Module) -> dict[type[Any], None]:
+    return dict.fromkeys(
+        cls for module in model.modules() for cls in type(module).__mro__ if not _is_torch(cls)
+    )
+
+
+def _covers(code: types.CodeType, number: int) -> bool:
+    """Whether a line stands in a function, or in one within it, but in no class within it."""
+    if not code.co_firstlineno <= number <= _last_line(code):
+        return False
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    return not any(
+        not one.co_flags & inspect.CO_OPTIMIZED and one.co_firstlineno <= number <= _last_line(one)
+        for one in inner
+    )
+
+
+def _last_line(code: types.CodeType) -> int:
+    inner = [_last_line(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return max([line or 0 for _, _, line in code.co_lines()] + inner)
+
+
+def _exchange(function: types.FunctionType, code: types.CodeType) -> Callable[[], None]:
+    """Give a function other code; returns what undoes it."""
+    before = function.__code__
+
+    def undo() -> None:
+        function.__code__ = before
+
+    function.__code__ = code
+    return undo
 
 
 def _is_torch(cls: type[Any]) -> bool:
-    return cls.__module__.partition(".")[0] == "torch"
+    return cls.__module__.partition(".")[0] in ("torch", "builtins")
 
 
 def _rewritten(
@@ -141,15 +220,17 @@ def _rewritten(
     rewriting: Rewriting,
     only_checks: bool,
     leave: Mapping[str, str],
-) -> Callable[..., Any] | None:
+) -> types.CodeType | None:
     try:
-        lines, first = inspect.getsourcelines(function)
-    except (OSError, TypeError):
+        lines, first = inspect.getsourcelines(function.__code__)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):  # typed in; a lambda within an expression
         return None
-    tree = ast.parse(textwrap.dedent("".join(lines)))
     definition = tree.body[0]
-    if not isinstance(definition, ast.FunctionDef) or hasattr(function, "__wrapped__"):
+    if not isinstance(definition, ast.FunctionDef):
         return None
+    if definition.name != function.__code__.co_name:
+        return None  # a function of ours from an earlier capture
     ast.increment_lineno(tree, first - 1)
     definition.decorator_list = []
     before = ast.unparse(definition)
@@ -158,17 +239,24 @@ def _rewritten(
     )
     rewriter.rewrite()
     rewriting.refused += rewriter.refused
-    rewriting.places |= rewriter.places
     if not rewriter.count:
         return None
+    after = ast.unparse(definition)
+    # A name of its own: Dynamo finds those of a file only in modules that can be imported.
+    definition.body[:0] = ast.parse(_IMPORT).body
+    code = _compiled(function, tree)
+    if code.co_freevars != function.__code__.co_freevars:
+        return None  # it reads a name of outside that nothing read before
+    rewriting.places |= rewriter.places
+    rewriting.lasts |= rewriter.lasts
     title = f"{function.__module__}.{function.__qualname__}"
     rewriting.diff += "\n".join(
         difflib.unified_diff(
-            before.splitlines(), ast.unparse(definition).splitlines(), title,
+            before.splitlines(), after.splitlines(), title,
             f"{title}, rewritten", lineterm="",
         )
     ) + "\n"  # fmt: skip
-    return _compiled(function, tree)
+    return code
 
 
 def _shadowed(function: types.FunctionType) -> set[str]:
@@ -181,13 +269,13 @@ def _shadowed(function: types.FunctionType) -> set[str]:
     }  # fmt: skip
 
 
-def _compiled(function: types.FunctionType, tree: ast.Module) -> types.FunctionType:
-    """The function of a changed tree, with the globals and the closure of the original."""
+def _compiled(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
+    """The code of a changed tree, for the closure of the original."""
     free = function.__code__.co_freevars
     # Within a class of its name, so that self.__name means what it does there; "_" leaves it.
     *_, owner = ("_", *(name for name in function.__qualname__.split(".")[-2:-1]
                         if name.isidentifier()))  # fmt: skip
-    outer = f"def _outer({', '.join((*free, DISPATCH))}):\n    class {owner}:\n        pass"
+    outer = f"def _outer({', '.join(free)}):\n    class {owner}:\n        pass"
     module = ast.parse(outer)
     vars(vars(module.body[0])["body"][0])["body"] = list(tree.body)
     ast.fix_missing_locations(module)
@@ -195,17 +283,11 @@ def _compiled(function: types.FunctionType, tree: ast.Module) -> types.FunctionT
     (outer_code,) = (c for c in code.co_consts if isinstance(c, types.CodeType))
     (class_code,) = (c for c in outer_code.co_consts if isinstance(c, types.CodeType))
     (inner,) = (c for c in class_code.co_consts if isinstance(c, types.CodeType)
-                and c.co_name == function.__name__)  # fmt: skip
-    cells = dict(zip(free, function.__closure__ or (), strict=True))
-    cells[DISPATCH] = types.CellType(dispatch)
-    made = types.FunctionType(
-        inner,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(cells[name] for name in inner.co_freevars),
-    )
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__qualname__, made.__doc__ = function.__qualname__, function.__doc__
-    made.__annotations__ = dict(function.__annotations__)
-    return made
+                and c.co_name == function.__code__.co_name)  # fmt: skip
+    return inner.replace(co_flags=inner.co_flags | _future(function.__code__))
+
+
+def _future(code: types.CodeType) -> int:
+    """The flags of ``from __future__`` imports, which the file of the function may have."""
+    return code.co_flags & sum(getattr(__future__, name).compiler_flag
+                               for name in __future__.all_feature_names)  # fmt: skip

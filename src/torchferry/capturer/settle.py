@@ -53,7 +53,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     read = read_guards(program, _names(captured, seen), guards)
     conditions = [condition for found in read.values() for condition in found]
     kept: dict[str, str] = {}
-    trial = Trial(model, seen, program, conditions, captured.joined)
+    trial = Trial(model, seen, program, conditions, captured.joined, captured.decided)
 
     def judge(question: Question, _: Note) -> Verdict | None:
         return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
@@ -144,9 +144,12 @@ def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int
     names = sorted(condition.names)
     if not set(names) <= usual.keys():
         return
+    others = [name for name in usual if name not in names]
     for count in range(len(names) + 1):  # none at first: ``n == 1`` holds for no usual size
         for chosen in itertools.combinations(names, count):
             for small in itertools.product((1, 0), repeat=count):
                 sizes = {**usual, **dict(zip(chosen, small, strict=True))}
                 if not condition.holds(sizes):
                     yield sizes
+                    # Two tests for 1 may make a difference only together.
+                    yield from ({**sizes, name: 1} for name in others if 1 in small)

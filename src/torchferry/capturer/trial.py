@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer.agreement import compare_calls
-from torchferry.capturer.instructions import first_line, run_instructions
+from torchferry.capturer.instructions import first_line, line_of, run_instructions
 from torchferry.capturer.reliance import run_model
 from torchferry.dims import Condition
 from torchferry.judge import Verdict, worst_verdict
@@ -35,7 +35,7 @@ __all__ = ["Trial", "other_line"]
 Instruction = tuple[CodeType, int]
 _ONLY_THERE = "at other sizes the model never runs "
 
-_LARGE = ((31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
+_LARGE = ((31, 1), (31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
 _MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
 
 
@@ -49,6 +49,7 @@ class Trial:
         program: ExportedProgram,
         conditions: Sequence[Condition],
         joined: Collection[str] = (),
+        decided: Collection[tuple[str, int]] = (),
     ) -> None:
         """Prepare.
 
@@ -58,12 +59,14 @@ class Trial:
             program: as it was captured.
             conditions: what it takes for granted of sizes.
             joined: as `torchferry.capturer.Captured` has it.
+            decided: the same; sizes are not why these lines run.
         """
         self.model = model
         self.seen = seen
         self.program = program
         self.conditions = tuple(conditions)
         self.joined = joined
+        self.decided = decided
 
     def recorded(self, kept: Collection[Condition]) -> Verdict:
         """The worst verdict on the recorded calls that the program accepts.
@@ -136,20 +139,31 @@ class Trial:
         return [self._judged(call) for call in calls if call is not None]
 
     def _larger(self, sizes: dict[str, int], broken: Sequence[Condition]) -> Iterator[Arguments]:
-        """Inputs where all sizes are large but those that break conditions; no others break."""
-        small = {name for one in broken for name in one.names}
-        others = [one for one in self.conditions if one not in broken]
-        for more, times in _LARGE:
-            large = {
-                name: size if name in small else size * times + more
-                for name, size in sizes.items()
-            }
-            if large == sizes or any(one.broken_by(large) for one in others):
-                continue
-            inputs, error = attempt(self.seen.inputs_at, large)
-            if error is None and _count(inputs) <= _MOST:
-                yield inputs
-            return
+        """Large inputs that break the same conditions, and others only that may be dropped too.
+
+        Of two conditions that make no difference each, both together may make one.
+        """
+        names = {name for one in broken for name in one.names}
+        others = [one for one in self.conditions
+                  if one not in broken and one.matters and not one.choice]  # fmt: skip
+        # All names grow as well where that keeps a difference, or a ratio, of two sizes.
+        groups = [names] if len(names) < 2 else [names, set()]
+        for fixed in groups:
+            for more, times in _LARGE:
+                large = {
+                    name: size if name in fixed else size * times + more
+                    for name, size in sizes.items()
+                }
+                if (
+                    large == sizes
+                    or any(one.broken_by(large) for one in others)
+                    or not all(one.broken_by(large) for one in broken)
+                ):
+                    continue
+                inputs, error = attempt(self.seen.inputs_at, large)
+                if error is None and _count(inputs) <= _MOST:
+                    yield inputs
+                    break
 
     def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
         """Collect the instructions of all usual calls that break none of these conditions.
@@ -181,7 +195,7 @@ class Trial:
     def _instructions(self, inputs: Arguments) -> set[Instruction]:
         with run_instructions() as found:
             self._run(inputs)
-        return {*found}
+        return {one for one in found if not self.decided or line_of(*one) not in self.decided}
 
     def _run(self, inputs: Arguments) -> Call | None:
         # Code of users may fail in any way at sizes that were made up.

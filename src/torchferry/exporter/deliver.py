@@ -58,7 +58,7 @@ def deliver(
     exporter, check = options.get("exporter", "to_onnx"), options.get("check", True)
     check_options(
         options.get("target", "onnx"), exporter, options.get("opset"),
-        rewrite=options.get("rewrite", False), onnxruntime=options.get("onnxruntime"),
+        rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
     )  # fmt: skip
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)

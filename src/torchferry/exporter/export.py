@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
 from torchferry.capturer.registering import register_arguments
 from torchferry.capturer.reliance import find_reliances
+from torchferry.capturer.rewriting import Rewrite
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.dims import Size
@@ -65,7 +66,7 @@ def export(
     steps: Steps | None = None,
     file: Path | None = None,
     regions: Sequence[Region] = (),
-    check: bool = True, rewrite: bool = False, strict: bool = False,
+    check: bool = True, rewrite: Rewrite = "auto", strict: bool = False,
     sizes: Stated = None,
     budget: float | None = None,
     progress: Progress = None,
@@ -115,7 +116,7 @@ def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgr
 
 
 def check_options(
-    target: str, exporter: str, opset: int | None, *, rewrite: bool = False,
+    target: str, exporter: str, opset: int | None, *, rewrite: Rewrite = "auto",
     onnxruntime: str | None = None,
 ) -> None:  # fmt: skip
     """Check, before any work is done, what is chosen by name or number.
@@ -127,7 +128,7 @@ def check_options(
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    if rewrite and exporter != "to_onnx":
+    if rewrite is True and exporter != "to_onnx":
         raise UsageError(f"rewrite needs exporter to_onnx: {exporter} captures the model itself")
     check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
     newest = newest_opset(version := check_version(onnxruntime))
@@ -146,7 +147,7 @@ class _Plan:
     steps: Steps
     regions: tuple[Region, ...]
     check: bool
-    rewrite: bool
+    rewrite: Rewrite
     strict: bool
     budget: float | None
     onnxruntime: str | None
@@ -165,7 +166,7 @@ class Options(TypedDict, total=False):
     opset: int | None
     exporter: Exporter
     check: bool
-    rewrite: bool
+    rewrite: Rewrite
     strict: bool
     budget: float | None
     onnxruntime: str | None
@@ -201,6 +202,7 @@ def _walk(
                 bounds=captured.bounds(seen),
                 conditions=conditions,
                 joined=captured.joined,
+                decided=captured.decided,
                 budget=plan.budget,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
@@ -281,7 +283,7 @@ def _converted(
     steps = plan.steps
     with steps.step("capture") as made:
         if isinstance(model, ExportedProgram):
-            if plan.rewrite:
+            if plan.rewrite is True:
                 raise UsageError(
                     "rewrite needs the model's code: a program that is captured already has none"
                 )

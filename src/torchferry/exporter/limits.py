@@ -69,16 +69,14 @@ def find_limits(
     ]
     kept: dict[Condition, None] = {}
     limits = []
-    for condition in conditions:
-        broken = [check for check in checks if condition.broken_by(check.sizes)]
-        ran = [check for check in broken if check.refused is None]
-        tried = [check for check in ran if _broken(conditions, check) == [condition]] or ran
-        is_provable = condition.choice or not condition.matters
-        if tried and all(check.proves for check in tried) and is_provable:
-            continue
+    idle = [one for one in conditions if _is_idle(one, _tried(one, conditions, checks))]
+    telling = [one for one in conditions if one not in idle]
+    for condition in telling:
+        tried = _tried(condition, telling, checks)
         needed = _unless_empty(_with_line(condition, tried), tried)
         kept[needed] = None
-        if (ran or not broken) and not needed.of_empty:
+        broken = any(condition.broken_by(check.sizes) for check in checks)
+        if (tried or not broken) and not needed.of_empty:
             limits.append(needed)
     for check in checks:
         # Each alone makes no difference, but together they do.
@@ -88,6 +86,20 @@ def find_limits(
             limits += together
     found = Limits(tuple(kept), tuple(limits))
     return _with_failures(found, checks)
+
+
+def _tried(
+    condition: Condition, conditions: Sequence[Condition], checks: Sequence[Check]
+) -> list[Check]:
+    """The checks that ran at sizes that break a condition, and no other if there are such."""
+    ran = [check for check in checks if check.refused is None and condition.broken_by(check.sizes)]
+    return [check for check in ran if _broken(conditions, check) == [condition]] or ran
+
+
+def _is_idle(condition: Condition, tried: Sequence[Check]) -> bool:
+    """Whether a condition makes no difference."""
+    is_provable = condition.choice or not condition.matters
+    return bool(tried) and all(check.proves for check in tried) and is_provable
 
 
 def _broken(conditions: Iterable[Condition], check: Check) -> list[Condition]:

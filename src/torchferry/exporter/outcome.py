@@ -130,8 +130,8 @@ def _branches(found: Findings) -> Iterator[str]:
             yield (
                 f"the recorded input sets take different branches{at}: {shortened(str(limit))} "
                 f"does not hold at {'; '.join(map(sizes_text, apart[:3]))}, and the exported "
-                "model follows the others. Give sets of one branch, write both with torch.where "
-                "or torch.cond, or try rewrite=True"
+                "model follows the others. Give sets of one branch, or write both with "
+                "torch.where or torch.cond"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class OnnxProgram:
     program: ExportedProgram | None = None
     report: Report | None = None
     path: Path | None = None
+    _stamp: tuple[int, ...] | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
         """How large the model is, what the export found, and where it is saved."""
@@ -63,17 +64,30 @@ class OnnxProgram:
         if path.suffix != ".onnx":
             raise UsageError(f"cannot save to {path}: give a file name that ends in .onnx")
         io.save(self.model, path)
-        self.path = path
+        self.path, self._stamp = path, _stamp(path)
         return path
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse copies and pickles, of which onnxruntime's sessions have none.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "an OnnxProgram cannot be copied or pickled: save it, and load the file where it is "
+            "needed"
+        )
 
     @cached_property
     def session(self) -> Session:
-        """The onnxruntime session that calls use; an unsaved model is saved to a temporary file.
+        """The onnxruntime session that calls use.
+
+        A model that was not saved, or whose file is another one now, is saved to a temporary file.
 
         Raises:
             RunError: onnxruntime cannot load the model.
         """
-        if self.path is not None:
+        if self.path is not None and self._stamp in (None, _stamp(self.path)):
             return Session(self.path)
         folder = tempfile.mkdtemp(prefix="torchferry-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -89,6 +103,14 @@ class OnnxProgram:
             RunError: onnxruntime failed.
         """
         return self.session(*args, **kwargs)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What tells whether a file is another one now; nothing where there is none."""
+    if not path.is_file():
+        return ()
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def load(path: Path | str) -> OnnxProgram:

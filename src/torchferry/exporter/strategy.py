@@ -36,7 +36,7 @@ def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section
         )
         sections.append(Section("Joined outputs", (Facts((("joined", text),)),), brief=brief))
     if captured.rewritten:
-        sections.append(Section("Rewritten", (Source("", captured.rewritten),), brief=brief))
+        sections.append(Section("Rewritten", (Source("", captured.rewritten),)))
     if captured.declined:
         lines = Table(("left as it is, and why",), tuple((one,) for one in captured.declined))
         sections.append(Section("Not rewritten", (lines,)))

@@ -118,6 +118,7 @@ def verify(
     bounds: Mapping[str, tuple[int, int | None]] | None = None,
     conditions: Sequence[Condition] = (),
     joined: Collection[str] = (),
+    decided: Collection[tuple[str, int]] = (),
     budget: float | None = None,
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
@@ -139,7 +140,14 @@ def verify(
         One check a set of sizes. Sizes that the original model refuses are listed as such.
     """
     runner = _Runner(
-        model, seen, session, tolerance, program=program, joined=joined, conditions=conditions
+        model,
+        seen,
+        session,
+        tolerance,
+        program=program,
+        joined=joined,
+        conditions=conditions,
+        decided=decided,
     )
     begin = time.process_time()
     checks = [
@@ -185,6 +193,7 @@ class _Runner:
         *,
         program: ExportedProgram | None,
         joined: Collection[str],
+        decided: Collection[tuple[str, int]],
         conditions: Sequence[Condition],
     ) -> None:
         self.model = model
@@ -193,6 +202,7 @@ class _Runner:
         self.session = session
         self.tolerance = tolerance
         self.joined = joined
+        self.decided = decided
         self.conditions = conditions
 
     def reference(self, inputs: tuple[Any, Any], changed: list[tuple[str, ...]]) -> Reference:
@@ -253,7 +263,9 @@ class _Runner:
     def _trial(self) -> Trial | None:
         if self.program is None:
             return None
-        return Trial(self.model, self.seen, self.program, self.conditions, self.joined)
+        return Trial(
+            self.model, self.seen, self.program, self.conditions, self.joined, self.decided
+        )
 
     def _compared(self, reference: Reference, got: Any, run: Again) -> Iterator[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]

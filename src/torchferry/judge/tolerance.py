@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from torchferry.values.discrepancy import Discrepancy
 from torchferry.values.flatten import flatten
@@ -82,7 +83,8 @@ class Tolerance:
         >>> Tolerance.usual(torch.nn.Linear(2, 2).half()).basis
         'float16'
         """
-        tensors = [*model.parameters(), *model.buffers()]
+        # A lazy module that no call reached has weights without a size.
+        tensors = [one for one in (*model.parameters(), *model.buffers()) if not is_lazy(one)]
         given = [leaf for _, leaf in flatten(inputs)[0] if isinstance(leaf, torch.Tensor)]
         for some in (tensors, given):
             sizes = Counter[torch.dtype]()

@@ -213,8 +213,6 @@ def _is_same(wanted: Constant, value: Any) -> bool:
 
     Code may ask for any of it, and divides by 0.0 and -0.0 to other results.
     """
-    if isinstance(wanted, str):
-        return isinstance(value, str) and wanted == value
     return type(value) is type(wanted) and repr(value) == repr(wanted)
 
 

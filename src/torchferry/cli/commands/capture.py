@@ -36,8 +36,11 @@ def capture(
         bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
     ] = True,
     rewrite: Annotated[
-        bool, typer.Option(help="Rewrite ifs and loops on tensors first; the diff is shown.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            help="Rewrite ifs and loops on tensors, first or never; else where they are in the way."
+        ),
+    ] = None,
 ) -> Report:
     """Capture MODEL with torch.export and run the program at every size that was seen.
 
@@ -59,7 +62,9 @@ def capture(
         if source.program is not None:
             raise UsageError(f"{model} is captured already; torchferry export {model} goes on")
         with steps.step("capture"):
-            made = capturer.capture(source.model, seen, patch=patch, rewrite=rewrite)
+            made = capturer.capture(
+                source.model, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite
+            )
         with steps.step("check"):
             checks = compare_calls(made.program, seen, made.joined, model=source.model)
         if out is not None:

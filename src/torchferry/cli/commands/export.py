@@ -65,9 +65,9 @@ _StrictOption = Annotated[
     typer.Option("--strict", help="Fail if the ONNX model is right only where a condition holds."),
 ]
 _RewriteOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--rewrite", help="Rewrite ifs and loops on tensors first; the report has the diff."
+        help="Rewrite ifs and loops on tensors, first or never; else where they stand in the way."
     ),
 ]
 
@@ -86,7 +86,7 @@ def export(
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
     verify: _VerifyOption = True,
-    rewrite: _RewriteOption = False,
+    rewrite: _RewriteOption = None,
     strict: _StrictOption = False,
     onnxruntime: RuntimeOption = None,
     force: Annotated[
@@ -116,7 +116,7 @@ def export(
             exporter=exporter.value,
             weights=weights.value,
             check=verify,
-            rewrite=rewrite,
+            rewrite="auto" if rewrite is None else rewrite,
             strict=strict,
             onnxruntime=onnxruntime,
             replace=force,

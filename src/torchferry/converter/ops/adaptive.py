@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
-from torchferry.converter.ops.windows import arange, batched, lowest, unbatched
+from torchferry.converter.ops.windows import arange, batched, lowest, max_pool, unbatched
 from torchferry.seams.operators import aten
 
 __all__: list[str] = []
@@ -171,7 +171,7 @@ def adaptive_max_pool(
     kernel = _plain(b, x, wanted)
     if kernel is not None:
         planes, alone = batched(b, x, len(kernel))
-        values = unbatched(b, b.MaxPool(planes, kernel_shape=kernel, strides=kernel), alone)
+        values = unbatched(b, max_pool(b, planes, kernel, kernel), alone)
     else:
         for axis, out in wanted:
             if _is(out, 1):

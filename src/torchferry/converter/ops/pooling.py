@@ -15,7 +15,14 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
-from torchferry.converter.ops.windows import batched, lowest, per_axis, unbatched, windows
+from torchferry.converter.ops.windows import (
+    batched,
+    lowest,
+    max_pool,
+    per_axis,
+    unbatched,
+    windows,
+)
 from torchferry.seams.operators import aten
 
 __all__: list[str] = []
@@ -108,7 +115,7 @@ def _max(rank: int, *, indices: bool) -> Any:
                 raise ValueError(f"onnxruntime has no MaxPool for {x.dtype}, pool a float tensor")
             return unbatched(b, _composed_max(b, x, pool), alone)
         if not indices:
-            return unbatched(b, b.MaxPool(x, **pool.attributes()), alone)
+            return unbatched(b, max_pool(b, x, **pool.attributes()), alone)
         values, places = b.MaxPool(x, **pool.attributes(), outputs=2)
         # ONNX counts through the whole tensor, PyTorch through one plane
         plane = _product(b, [b.dim(x, axis) for axis in range(2, 2 + rank)])

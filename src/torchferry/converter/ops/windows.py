@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 
-__all__ = ["arange", "batched", "lowest", "per_axis", "unbatched", "windows"]
+__all__ = ["arange", "batched", "lowest", "max_pool", "per_axis", "unbatched", "windows"]
 
 Size = int | ir.Value
 
@@ -44,6 +44,33 @@ def arange(b: Block, size: Size) -> ir.Value:
     if isinstance(size, int):
         return b.constant(np.arange(size))
     return b.Range(0, b.scalar(size), 1)
+
+
+def max_pool(
+    b: Block,
+    x: ir.Value,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: int | None = None,
+) -> ir.Value:
+    """MaxPool, over one axis as over two.
+
+    onnxruntime begins at the least finite number where there is one: a window of -inf is wrong.
+    """
+    if len(kernel_shape) > 1:
+        return b.MaxPool(x, kernel_shape=kernel_shape, strides=strides, pads=pads,
+                         dilations=dilations, ceil_mode=ceil_mode)  # fmt: skip
+    found = b.MaxPool(
+        b.Unsqueeze(x, [2]),
+        kernel_shape=[1, *kernel_shape],
+        strides=[1, *strides],
+        pads=None if pads is None else [0, pads[0], 0, pads[1]],
+        dilations=None if dilations is None else [1, *dilations],
+        ceil_mode=ceil_mode,
+    )
+    return b.Squeeze(found, [2])
 
 
 def lowest(dtype: ir.DataType | None) -> Any:
