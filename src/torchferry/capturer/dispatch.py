@@ -11,8 +11,8 @@ from torchferry.seams.pytorch import pytree, scan_operator, while_loop_operator
 
 __all__ = [
     "COPY_FORMAT", "at", "both", "cat", "check", "choose", "decide", "either", "entry", "fill",
-    "invert", "length", "number", "numbers", "put", "repeat", "rows", "runs_over", "scan_over", "slices",
-    "stack",
+    "invert", "length", "number", "numbers", "put", "repeat", "rows", "runs_over", "scan_over",
+    "slices", "stack",
 ]  # fmt: skip
 
 COPY_FORMAT = torch.preserve_format
@@ -160,7 +160,7 @@ def slices(
 
 def numbers(count: Any, start: Any, backwards: bool) -> torch.Tensor:
     """What a loop of ``count`` steps counts."""
-    counted = torch.arange(_steps(count)) + start
+    counted: torch.Tensor = torch.arange(_steps(count)) + start
     return counted.flip(0) if backwards else counted
 
 
@@ -225,15 +225,16 @@ def _placed(tensor: Any, index: Any) -> tuple[list[Any], list[tuple[int, int]]]:
 def entry(tensor: torch.Tensor, axis: int, value: Any) -> torch.Tensor:
     """What ``tensor[:, t] = value`` writes, as a tensor of its own."""
     shape = [size for n, size in enumerate(tensor.shape) if n != axis]
-    value = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
-    return value.expand(shape).clone()
+    given: torch.Tensor = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
+    return given.expand(shape).clone()
 
 
 def fill(tensor: torch.Tensor, axis: int, start: Any, entries: Any, backwards: bool) -> None:
     """Write the entries of all steps of a loop, from an index on along an axis."""
     entries = entries.flip(0) if backwards else entries
-    torch._check(start + entries.shape[0] <= tensor.shape[axis])  # type: ignore[no-untyped-call]  # of torch
-    tensor.movedim(axis, 0).narrow(0, start, entries.shape[0]).copy_(entries)
+    count = entries.shape[0]
+    torch._check(start + count <= tensor.shape[axis])  # type: ignore[no-untyped-call]  # of torch
+    tensor.movedim(axis, 0).narrow(0, start, count).copy_(entries)
 
 
 def rows(before: Sequence[torch.Tensor], entries: torch.Tensor) -> torch.Tensor:
@@ -280,7 +281,7 @@ def scan_over(
         return _cloned(following), _cloned(collected)
 
     if not names:
-        idle, collected = scan_operator()(_beside(step), (torch.zeros(()),), sequences)
+        _, collected = scan_operator()(_beside(step), (torch.zeros(()),), sequences)
         return (), tuple(collected)
     carried, collected = scan_operator()(step, _apart(_tensors(names)), sequences)
     return _through(tuple(carried), written), tuple(collected)
@@ -334,7 +335,7 @@ def _through(names: Names, written: Written | None) -> Names:
 
 
 def _tensors(names: Names) -> Names:
-    tensors = tuple(
+    tensors: Names = tuple(
         torch.full((), one, dtype=_dtype(one)) if isinstance(one, bool | int | float) else one
         for one in names
     )

@@ -174,14 +174,18 @@ def obstacle(body: Sequence[ast.AST]) -> str:
                 return _STOPS[type(node)]
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 return f"it sets {ast.unparse(node)}"
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                if not root_of(node.value):
-                    return f"it sets {ast.unparse(node)}"
+            if isinstance(node, ast.Subscript) and _is_stored_elsewhere(node):
+                return f"it sets {ast.unparse(node)}"
             if isinstance(node, ast.Name) and node.id == "super":
                 return "it calls super(), which a function within has not"
             if isinstance(node, ast.Call) and (reason := _obstacle_of_call(node, own)):
                 return reason
     return ""
+
+
+def _is_stored_elsewhere(node: ast.Subscript) -> bool:
+    """Whether an item is set of what is no tensor that a name stands for."""
+    return isinstance(node.ctx, ast.Store) and not root_of(node.value)
 
 
 def _obstacle_of_call(call: ast.Call, own: set[str]) -> str:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchferry.capturer.code_text import names_text
 from torchferry.capturer.names import DISPATCH, changed_in_place
 from torchferry.capturer.steps import Steps
 
@@ -153,16 +154,16 @@ class Recurrence:
             items.append(steps.counter)
             moved.append(f"{DISPATCH}.numbers({extent})")
         numbers = range(1, len(self.collected) + 1)
-        kept = _list([f"_kept_{number}" for number in numbers])
+        kept = names_text([f"_kept_{number}" for number in numbers])
         stacks = [f"_all_{line}_{number}" for number in numbers]
         after = [one.given(name, start, steps.backwards)
                  for one, name in zip(self.collected, stacks, strict=True)]  # fmt: skip
-        carried = _list(self.carried)
+        carried = names_text(self.carried)
+        call = f"{DISPATCH}.scan_over(_step_{line}, {carried}, {names_text(moved)}{written})"
         scan = [
             f"def _step_{line}({', '.join([*self.carried, *items])}):",
             textwrap.indent("\n".join([*begin, *body, f"return ({carried}, {kept})"]), "    "),
-            f"({carried}, {_list(stacks)}) = "
-            f"{DISPATCH}.scan_over(_step_{line}, {carried}, {_list(moved)}{written})",
+            f"({carried}, {names_text(stacks)}) = {call}",
             *after,
         ]
         arguments = ", ".join([count, start, *(name for name, _ in self.slices)])
@@ -263,16 +264,16 @@ def _begins(statement: ast.stmt, name: str) -> bool:
     """Whether it sets a name to a list: ``name = []``, ``name, other = [], []``."""
     match statement:
         case ast.Assign([ast.Name(id=found)], value) | ast.AnnAssign(ast.Name(id=found), _, value):
-            return found == name and _is_list(value)
+            return found == name and _isnames_text(value)
         case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)) if len(targets) == len(values):
             return any(
-                _is_name(target, name) and _is_list(value)
+                _is_name(target, name) and _isnames_text(value)
                 for target, value in zip(targets, values, strict=True)
             )
     return False
 
 
-def _is_list(node: ast.AST | None) -> bool:
+def _isnames_text(node: ast.AST | None) -> bool:
     match node:
         case ast.List(elts=items):
             return not any(isinstance(item, ast.Starred) for item in items)
@@ -334,7 +335,7 @@ def _value(node: ast.expr) -> str:
                       for bound in (lower, upper, step))  # fmt: skip
             return f"slice({', '.join(bounds)})"
         case ast.Tuple(items) if any(isinstance(item, ast.Slice) for item in items):
-            return _list([_value(item) for item in items])
+            return names_text([_value(item) for item in items])
     return ast.unparse(node)
 
 
@@ -348,7 +349,3 @@ def _load(name: str) -> ast.Name:
 
 def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
-
-
-def _list(names: Sequence[str]) -> str:
-    return f"({', '.join(names)},)" if names else "()"

@@ -110,7 +110,7 @@ def _found(model: torch.nn.Module, inputs: Arguments, alike: Arguments | None) -
 
 
 def _tells_twins(model: torch.nn.Module, twins: Arguments) -> bool:
-    """Whether a model answers otherwise where arguments are one tensor than where all are alike."""
+    """Whether a model answers otherwise where arguments are one than where they are equal."""
     alike = _changed(twins, torch.clone)
     apart, failed = attempt(run_model, model, clone(alike))
     shared, error = attempt(run_model, model, twins)

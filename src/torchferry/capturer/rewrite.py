@@ -1,7 +1,6 @@
 """Control flow on tensors, rewritten in the methods of a model while it is exported."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -18,7 +17,8 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.control_flow import Refusal, Rewriter
+from torchferry.capturer.constructs import Refusal
+from torchferry.capturer.control_flow import Rewriter
 from torchferry.capturer.names import BUILT_IN, DISPATCH
 
 __all__ = ["Rewriting", "rewritten"]
@@ -234,10 +234,11 @@ def _rewritten(
     ast.increment_lineno(tree, first - 1)
     definition.decorator_list = []
     before = ast.unparse(definition)
-    rewriter = Rewriter(
-        definition, function.__code__.co_filename, only_checks, leave, _shadowed(function)
-    )
-    rewriter.rewrite()
+    rewriter = Rewriter(definition, function.__code__.co_filename, leave, _shadowed(function))
+    if only_checks:
+        rewriter.rewrite_checks()
+    else:
+        rewriter.rewrite()
     rewriting.refused += rewriter.refused
     if not rewriter.count:
         return None
@@ -289,5 +290,6 @@ def _compiled(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
 
 def _future(code: types.CodeType) -> int:
     """The flags of ``from __future__`` imports, which the file of the function may have."""
-    return code.co_flags & sum(getattr(__future__, name).compiler_flag
-                               for name in __future__.all_feature_names)  # fmt: skip
+    flags: list[int] = [getattr(__future__, name).compiler_flag
+                        for name in __future__.all_feature_names]  # fmt: skip
+    return code.co_flags & sum(flags)

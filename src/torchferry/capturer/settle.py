@@ -53,7 +53,9 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     read = read_guards(program, _names(captured, seen), guards)
     conditions = [condition for found in read.values() for condition in found]
     kept: dict[str, str] = {}
-    trial = Trial(model, seen, program, conditions, captured.joined, captured.decided)
+    trial = Trial(
+        model, seen, program, conditions, joined=captured.joined, decided=captured.decided
+    )
 
     def judge(question: Question, _: Note) -> Verdict | None:
         return trial.at(question) if isinstance(question, dict) else trial.recorded(question)

@@ -117,8 +117,9 @@ def _taken(
         rows.append(Row(target.id, over, axis))
     if len(targets) != len(sources) or not rows:
         return None
-    axis = [] if rows[0].axis == "0" else [ast.parse(rows[0].axis, mode="eval").body]
-    length = ast.Call(ast.Name("len", ast.Load()), [ast.Name(rows[0].over, ast.Load()), *axis], [])
+    first = rows[0]
+    along = [] if first.axis == "0" else [ast.parse(first.axis, mode="eval").body]
+    length = ast.Call(ast.Name("len", ast.Load()), [ast.Name(first.over, ast.Load()), *along], [])
     return Steps(length, None, counter, tuple(rows), backwards, tuple(setup))
 
 

@@ -48,6 +48,7 @@ class Trial:
         seen: Observation,
         program: ExportedProgram,
         conditions: Sequence[Condition],
+        *,
         joined: Collection[str] = (),
         decided: Collection[tuple[str, int]] = (),
     ) -> None:

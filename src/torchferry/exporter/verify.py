@@ -132,23 +132,17 @@ def verify(
         fixed: dimensions that the exported model holds constant: no other size is tried.
         bounds: the sizes it was traced for: those next to them are tried too.
         conditions: what it took for granted of the sizes: some that break each are tried too.
-        joined: fields of the outputs that it has in one tensor, as
-            `torchferry.capturer.Captured` says.
+        joined: as `torchferry.capturer.Captured` has it.
+        decided: the same.
         budget: seconds that all sizes that are made may take; see `Budget`.
 
     Returns:
         One check a set of sizes. Sizes that the original model refuses are listed as such.
     """
     runner = _Runner(
-        model,
-        seen,
-        session,
-        tolerance,
-        program=program,
-        joined=joined,
-        conditions=conditions,
+        model, seen, session, tolerance, program=program, joined=joined, conditions=conditions,
         decided=decided,
-    )
+    )  # fmt: skip
     begin = time.process_time()
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
@@ -264,8 +258,9 @@ class _Runner:
         if self.program is None:
             return None
         return Trial(
-            self.model, self.seen, self.program, self.conditions, self.joined, self.decided
-        )
+            self.model, self.seen, self.program, self.conditions,
+            joined=self.joined, decided=self.decided,
+        )  # fmt: skip
 
     def _compared(self, reference: Reference, got: Any, run: Again) -> Iterator[Compared]:
         names = [leaf[0] if isinstance(leaf, list) else None for leaf in self._leaves]

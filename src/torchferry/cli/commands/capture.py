@@ -38,7 +38,7 @@ def capture(
     rewrite: Annotated[
         bool | None,
         typer.Option(
-            help="Rewrite ifs and loops on tensors, first or never; else where they are in the way."
+            help="Rewrite ifs and loops on tensors, first or never; else where they must be."
         ),
     ] = None,
 ) -> Report:

@@ -67,7 +67,7 @@ _StrictOption = Annotated[
 _RewriteOption = Annotated[
     bool | None,
     typer.Option(
-        help="Rewrite ifs and loops on tensors, first or never; else where they stand in the way."
+        help="Rewrite ifs and loops on tensors, first or never; else where they must be."
     ),
 ]
 
