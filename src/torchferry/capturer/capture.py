@@ -21,6 +21,7 @@ from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.input_observer import as_observation
+from torchferry.capturer.lift import State, check_state, lift_state
 from torchferry.capturer.lifted import name_lifted
 from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
@@ -108,6 +109,7 @@ def capture(
     rewrite: bool = False,
     decompose: bool = False,
     settle: bool = True,
+    state: State = "refuse",
     progress: Progress = None,
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
@@ -126,6 +128,8 @@ def capture(
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
         settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
+        state: ``lift`` makes what ``forward`` keeps for later calls an argument and a result; see
+            `torchferry.capturer.lift`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
@@ -134,6 +138,11 @@ def capture(
         UsageError: no call was seen, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
+    if check_state(state) == "lift" and (lifted := lift_state(model, seen)) is not None:
+        return lifted.complete(capture(
+            lifted.model, lifted.seen, patch=patch, custom_patches=custom_patches,
+            rewrite=rewrite, decompose=decompose, settle=settle, progress=progress,
+        ))  # fmt: skip
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
     drive = partial(_Driver, model, seen, patch, custom_patches)

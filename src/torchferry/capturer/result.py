@@ -64,6 +64,7 @@ class Captured:
             gradients, order, shared memory. Nothing where nobody has tried.
         unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
             not, or nobody ran it.
+        state: the initial value of each piece of state that is lifted, by name.
     """
 
     program: ExportedProgram
@@ -80,6 +81,7 @@ class Captured:
     doubts: tuple[str, ...] = ()
     relies: tuple[Reliance, ...] = ()
     unproven: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:

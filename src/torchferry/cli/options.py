@@ -16,6 +16,8 @@ __all__ = [
     "ModelArgument",
     "RuntimeOption",
     "SizesOption",
+    "StateChoice",
+    "StateOption",
     "repeated",
 ]
 
@@ -70,6 +72,22 @@ BudgetOption = Annotated[
 ]
 DtypeOption = Annotated[
     Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
+]
+
+
+class StateChoice(StrEnum):
+    """What ``--state`` takes."""
+
+    refuse = "refuse"
+    lift = "lift"
+
+
+StateOption = Annotated[
+    StateChoice,
+    typer.Option(
+        help="Refuse what the model keeps from call to call, or lift it: to inputs state.NAME and "
+        "outputs state_next.NAME."
+    ),
 ]
 
 

@@ -22,6 +22,7 @@ from torchferry.observer.conditions import conditions_of, guards_of_special_size
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
 from torchferry.values.source_line import user_line
+from torchferry.values.step import STATE_KEY, write_state
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
 
@@ -56,6 +57,10 @@ class Capture(Protocol):
     @property
     def unproven(self) -> str:
         """Why it is wrong for the call it was captured with."""
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The initial value of each piece of lifted state."""
 
 
 def convert(
@@ -95,6 +100,7 @@ def convert(
     opset = check_opset(opset, OPSETS)
     lines, doubts = getattr(program, "lines", None), getattr(program, "doubts", ())
     known = {name: getattr(program, name) for name in _KNOWN if hasattr(program, name)}
+    state = getattr(program, "state", {})
     program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -107,6 +113,8 @@ def convert(
     if chosen := tuple(functions):
         extract_functions(model, chosen)
     conditions = conditions_of(program, names, lines, doubts)
+    if state:
+        model.metadata_props[STATE_KEY] = write_state(state)
     return _finished(model, program, names, defaults, conditions=conditions, **known)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -14,6 +15,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
+from torchferry.capturer.lift import Lifted, State, check_state, lift_state
+from torchferry.capturer.places import state_kept
 from torchferry.capturer.registering import register_arguments
 from torchferry.capturer.reliance import find_reliances
 from torchferry.converter import convert, convert_with_torch, name_dimensions
@@ -24,6 +27,7 @@ from torchferry.exporter import outcome
 from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.in_a_row import verify_in_a_row
 from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
@@ -70,6 +74,7 @@ def export(
     budget: float | None = None,
     progress: Progress = None,
     onnxruntime: str | None = None,
+    state: State = "refuse",
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -91,6 +96,8 @@ def export(
         budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
         onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
+        state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs, which the
+            program carries on: see `torchferry.capturer.lift`.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -98,10 +105,14 @@ def export(
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions))
-    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime)
+    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime, state)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
-        found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
+        with state_kept(model) if state == "lift" else nullcontext():
+            seen = _observation(model, seen, sizes, run=check)
+        if lifted := _lifted(model, seen, state):
+            model, seen = lifted.model, lifted.seen
+        found = _walk(model, seen, replace(plan, lifted=lifted), path)
         return _reported(found, title or found.seen.title, plan, path)
 
 
@@ -116,7 +127,7 @@ def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgr
 
 def check_options(
     target: str, exporter: str, opset: int | None, *, rewrite: bool = False,
-    onnxruntime: str | None = None,
+    onnxruntime: str | None = None, state: State = "refuse",
 ) -> None:  # fmt: skip
     """Check, before any work is done, what is chosen by name or number.
 
@@ -127,8 +138,9 @@ def check_options(
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    if rewrite and exporter != "to_onnx":
-        raise UsageError(f"rewrite needs exporter to_onnx: {exporter} captures the model itself")
+    asked = "rewrite" * rewrite or "state lift" * (check_state(state) == "lift")
+    if asked and exporter != "to_onnx":
+        raise UsageError(f"{asked} needs exporter to_onnx: {exporter} captures the model itself")
     check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
     newest = newest_opset(version := check_version(onnxruntime))
     if opset is not None and opset > newest:
@@ -150,11 +162,13 @@ class _Plan:
     strict: bool
     budget: float | None
     onnxruntime: str | None
+    state: State
+    lifted: Lifted | None = None
 
     def __post_init__(self) -> None:
         check_options(
             self.target, self.exporter, self.opset, rewrite=self.rewrite,
-            onnxruntime=self.onnxruntime,
+            onnxruntime=self.onnxruntime, state=self.state,
         )  # fmt: skip
 
 
@@ -169,6 +183,17 @@ class Options(TypedDict, total=False):
     strict: bool
     budget: float | None
     onnxruntime: str | None
+    state: State
+
+
+def _lifted(
+    model: torch.nn.Module | ExportedProgram, seen: Observation, state: State
+) -> Lifted | None:
+    if state != "lift":
+        return None
+    if isinstance(model, ExportedProgram):
+        raise UsageError("state lift needs the model's code: a captured program has none")
+    return lift_state(model, seen)
 
 
 def _walk(
@@ -184,7 +209,7 @@ def _walk(
     captured, translated, (optimized, session, size) = _converted_and_built(
         model, seen, plan, path
     )
-    checks, note = [], ""
+    checks, note, rows = [], "", ()
     conditions = conditions_in(_signature(translated))
     limits = Limits(tuple(conditions), unproven=captured.unproven)
     if session is None and plan.regions:  # too large to be run: what torch itself excludes
@@ -204,6 +229,7 @@ def _walk(
                 budget=plan.budget,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
+            rows = verify_in_a_row(plan.lifted, session, tolerance, checks) if plan.lifted else ()
             note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
         limits = replace(limits, unproven=limits.unproven or captured.unproven)
@@ -214,7 +240,7 @@ def _walk(
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
-        size, training, limits, plan.strict, note,
+        size, training, limits, plan.strict, note, rows,
     )  # fmt: skip
 
 
@@ -294,6 +320,7 @@ def _converted(
             if plan.check and not plan.regions:
                 found = find_reliances(model, seen)
                 captured = replace(captured, relies=found.asked, unproven=found.unmet)
+            captured = plan.lifted.complete(captured) if plan.lifted else captured
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(

@@ -15,6 +15,8 @@ from torchferry.cli.options import (
     ModelArgument,
     RuntimeOption,
     SizesOption,
+    StateChoice,
+    StateOption,
 )
 from torchferry.report.model import Report
 
@@ -89,6 +91,7 @@ def export(
     rewrite: _RewriteOption = False,
     strict: _StrictOption = False,
     onnxruntime: RuntimeOption = None,
+    state: StateOption = StateChoice.refuse,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -119,6 +122,7 @@ def export(
             rewrite=rewrite,
             strict=strict,
             onnxruntime=onnxruntime,
+            state=state.value,
             replace=force,
             progress=begin,
         )
