@@ -265,17 +265,14 @@ class _History:
     @staticmethod
     def _check(place: Place, values: Sequence[Any]) -> None:
         kinds = {_kind(value): value for value in values}
-        if len(kinds) == 1 and _kind(values[0]) != _NOTHING:
+        if len(kinds) == 1 and not isinstance([*kinds][0][0], str):
             return
-        first, other = [*kinds.values()][0], [*kinds.values()][-1]
-        said = f"goes from {_described(first)} to {_described(other)}" if len(kinds) > 1 else (
-            f"is {_described(first)} and changes"
-        )  # fmt: skip
+        other = [*kinds.values()][-1]
         raise CaptureError(
-            f"self.{place} is state that cannot be lifted: it {said} while forward runs. Let it be "
-            "a tensor of the same dtype and number of dimensions, or an integer, from before the "
-            "first call on: run the model once before the export, or set it in __init__",
-            (),
+            f"self.{place} is state that cannot be lifted: forward changes it from "
+            f"{_described(values[0])} to {_described(other)}. Let it be a tensor of the same dtype "
+            "and number of dimensions, or an integer, from before the first call on: run the model "
+            "once before the export, or set it in __init__"
         )
 
     def _check_memory(self, places: Sequence[Place]) -> None:
@@ -291,19 +288,15 @@ class _History:
                         raise CaptureError(
                             f"self.{place} is state that cannot be lifted: forward writes into it, "
                             f"and self.{other} shares its memory. Keep one of them, and take the "
-                            "view in forward",
-                            (),
+                            "view in forward"
                         )
-
-
-_NOTHING = ("nothing",)
 
 
 def _kind(value: Any) -> tuple[Any, ...]:
     """What has to stay the same of a value from call to call."""
     if isinstance(value, torch.Tensor):
         return (value.dtype, value.ndim)
-    return (int,) if type(value) is int else (*_NOTHING, type(value), value is ABSENT)
+    return (int,) if type(value) is int else ("no state", type(value), value is ABSENT)
 
 
 def _described(value: Any) -> str:

@@ -229,13 +229,17 @@ def _walk(
                 budget=plan.budget,
             )
             made(f"{counted(len(checks), 'set')} of sizes")
-            rows = verify_in_a_row(plan.lifted, session, tolerance, checks) if plan.lifted else ()
             note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
         limits = replace(limits, unproven=limits.unproven or captured.unproven)
     if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
         io.store_metadata(path, optimized.metadata_props)
         size = _bytes_of(path)
+    if plan.lifted and session is not None:
+        with steps.step("verify calls in a row") as made:
+            right = [check for check in checks if limits.meets(check.sizes)]
+            rows = verify_in_a_row(plan.lifted, Session(path), tolerance, right)
+            made(counted(len(rows), "row"))
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(

@@ -167,13 +167,16 @@ def _verdict(row: InARow) -> Cell:
 
 
 def problems_in_a_row(rows: Sequence[InARow]) -> Iterator[str]:
-    """One sentence a row that is wrong, or one if none was compared."""
-    for row in rows:
+    """A sentence on the rows that are wrong, or that none was compared."""
+    wrong = [row for row in rows if row.error is not None or row.wrong]
+    for row in wrong[:1]:
         what = f"{row.count} calls in a row ({row.title})"
+        more = f"; so do {len(wrong) - 1} more of {len(rows)} such rows" if wrong[1:] else ""
         if row.error is not None:
-            yield f"onnxruntime failed in {what}: {row.error}"
-        for one in row.wrong[:1]:
-            yield f"{what} differ from PyTorch in {one.name}: {one.verdict.numbers}"
+            yield f"{what} fail in the exported model{more}: {row.error}"
+        else:
+            one = row.wrong[0]
+            yield f"{what} differ from PyTorch in {one.name}{more}: {one.verdict.numbers}"
     if rows and not any(row.outputs or row.error for row in rows):
         yield (
             f"no {_LEAST} calls in a row could be compared, as PyTorch refuses them "

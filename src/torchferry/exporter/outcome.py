@@ -106,7 +106,8 @@ def _limit_texts(found: Findings) -> list[str]:
 
 def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str]:
     """One sentence a fault: what, where, what to do."""
-    if found.training and any(not o.verdict.ok for check in found.checks for o in check.outputs):
+    within = [check for check in found.checks if found.limits.meets(check.sizes)]
+    if found.training and any(not o.verdict.ok for check in within for o in check.outputs):
         yield "the model is in training mode, where dropout is random: call model.eval() first"
     compared = any(check.ok or check.failed for check in found.checks)
     if not compared:
