@@ -28,7 +28,7 @@ from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
 from torchferry.capturer.registering import register_arguments, register_containers
-from torchferry.capturer.result import Attempt, Captured
+from torchferry.capturer.result import Attempt, Captured, brief_error
 from torchferry.capturer.rewrite import Rewriting, rewritten, run_rewritten
 from torchferry.capturer.settle import settle_guards
 from torchferry.capturer.shapes import export_arguments
@@ -252,7 +252,7 @@ class _Driver:
             self.registered = register_containers(result)
             if self.registered:
                 outcome = _try(self.model, self.seen, strategy, self.custom_patches)
-        error = None if outcome.error is None else _brief(outcome.error)
+        error = None if outcome.error is None else brief_error(outcome.error)
         self.attempts.append(Attempt(strategy.text, error, outcome.hit))
         if outcome.error is not None:
             self.errors.append(outcome.error)
@@ -396,11 +396,3 @@ def _silent() -> Iterator[None]:
     with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield
-
-
-def _brief(error: BaseException) -> str:
-    """The first line that says something, at most 300 characters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = ("your code specialized", "inferred a static shape", "0/1 specialized")
-    marked = [line.lstrip("- ") for line in lines if any(text in line for text in telling)]
-    return f"{type(error).__name__}: {(marked or lines or [''])[0]}"[:300]

@@ -17,50 +17,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
+from torch.export import ExportedProgram
 
 from torchferry.capturer.huggingface import accept_aliases
-from torchferry.capturer.places import (
-    ABSENT,
-    Place,
-    exchanged,
-    find_places,
-    owners_of,
-    read_place,
-    state_kept,
-)
+from torchferry.capturer.places import Place, exchanged, read_place
 from torchferry.capturer.result import Captured
-from torchferry.capturer.state import SET, UNSEEN, watch_attributes
+from torchferry.capturer.variables import PASSES, Variable, find_variables, run_call
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
 from torchferry.observer.sets import Arguments
-from torchferry.seams.pytorch import storage_number
-from torchferry.values.clone import Again, clone
+from torchferry.values.clone import clone
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
-from torchferry.values.step import LIFTED, Step, state_text
+from torchferry.values.step import LIFTED, Step
 
-__all__ = ["Lifted", "State", "Variable", "check_state", "lift_state"]
+__all__ = ["Lifted", "State", "check_state", "lift_state"]
 
 State = Literal["refuse", "lift"]
 """What is done with state that ``forward`` keeps for later calls."""
-
-_PASSES = 2  # over the recorded calls: sizes that grow differ from those of the inputs then
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A tensor or an integer that a model carries from call to call.
-
-    Attributes:
-        name: path of the module, the attribute, and the place within: ``encoder.cache.0``.
-        places: all places in the model that hold it.
-        initial: the value before the first call.
-    """
-
-    name: str
-    places: tuple[Place, ...]
-    initial: torch.Tensor | int
 
 
 @dataclass(frozen=True)
@@ -128,14 +103,14 @@ def check_state(state: State) -> State:
     return state
 
 
-def lift_state(model: torch.nn.Module, seen: Observation) -> Lifted | None:
+def lift_state(model: torch.nn.Module | ExportedProgram, seen: Observation) -> Lifted | None:
     """Lift what ``forward`` changes of a model and may read in a later call.
 
     Buffers, tensors and integers in attributes, and tensors and integers within lists, tuples,
     dictionaries and other objects there. The model is as before afterwards.
 
     Args:
-        model: any module.
+        model: any module; a program has no code that could be lifted.
         seen: calls of it, which are run again, in a row, from the state that the model has.
 
     Returns:
@@ -143,11 +118,13 @@ def lift_state(model: torch.nn.Module, seen: Observation) -> Lifted | None:
 
     Raises:
         CaptureError: a piece of the state cannot be lifted; the message names it.
-        UsageError: the model cannot run its recorded calls.
+        UsageError: it is a program, or cannot run its recorded calls.
     """
+    if isinstance(model, ExportedProgram):
+        raise UsageError("state lift needs the model's code: a captured program has none")
     with torch.no_grad(), random_kept(), disable_fast_paths(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        variables = _find_variables(model, seen)
+        variables = find_variables(model, seen)
         if not variables:
             return None
         if "forward" in vars(model):
@@ -164,156 +141,6 @@ def lift_state(model: torch.nn.Module, seen: Observation) -> Lifted | None:
     return Lifted(lifted, model, changed, variables)
 
 
-def _run(model: torch.nn.Module, call: Call) -> Any:
-    args, kwargs = clone((call.args, call.kwargs))
-    return model(*args, **accept_aliases(model, kwargs))
-
-
-# What the state is ------------------------------------------------------------------------------
-
-
-def _find_variables(model: torch.nn.Module, seen: Observation) -> tuple[Variable, ...]:
-    original = find_places(model)
-    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
-    with state_kept(model):
-        history = _History(model, buffers)
-        for call in itertools.chain(*[seen.calls] * _PASSES):
-            error = history.run(call)
-            if error is not None and not history.steps:
-                raise UsageError(
-                    f"{seen.title} cannot run its first recorded call again: {error}"
-                ) from error
-            if error is not None:
-                break
-        groups = history.groups()
-    return tuple(_variable(places, original, buffers) for places in groups)
-
-
-def _variable(
-    places: Sequence[Place], original: Mapping[Place, Any], buffers: set[str]
-) -> Variable:
-    first, *others = sorted(places, key=lambda one: (str(one) not in buffers, len(one.path)))
-    value = original[first]
-    initial = value.detach().clone() if isinstance(value, torch.Tensor) else value
-    return Variable(str(first), (first, *others), initial)
-
-
-class _History:
-    """What the places of a model hold before the first call and after each.
-
-    Attributes:
-        steps: one entry a snapshot after the first.
-    """
-
-    def __init__(self, model: torch.nn.Module, buffers: set[str]) -> None:
-        self.model = model
-        self.buffers = buffers  # a program may write into no buffer, so that all are carried
-        self.last = find_places(model)
-        self.values = {place: [value] for place, value in self.last.items()}
-        self.carried: dict[Place, None] = {}
-        self.written: dict[Place, None] = {}  # in place
-        self.steps = 0
-
-    def run(self, call: Call) -> Exception | None:
-        """Run a call and compare; return what it raises."""
-        tensors = {p: v for p, v in self.last.items() if isinstance(v, torch.Tensor)}
-        versions = {place: value._version for place, value in tensors.items()}
-        again = Again()  # batch norm counts no version when it writes its statistics
-        clone([*tensors.values()], again)
-        before = owners_of(self.model)
-        with watch_attributes(self.model) as watch:
-            _, error = attempt(_run, self.model, call)
-        if error is not None:
-            return error
-        now, after = find_places(self.model), owners_of(self.model)
-        for place in {**self.last, **now}:
-            owner = (place.module, place.attribute)
-            rebound = before.get(owner, ABSENT) is not after.get(owner, ABSENT)
-            first = watch.first_use(self.model, *owner)
-            unread = first is SET or (first is UNSEEN and owner not in before)
-            old, new = self.last.get(place, ABSENT), now.get(place, ABSENT)
-            if old is new and isinstance(new, torch.Tensor):
-                if versions[place] != new._version or again.find(new) is None:
-                    self.written.setdefault(place)
-                    self.carried.setdefault(place)
-            elif _differ(old, new) and (str(place) in self.buffers or not (rebound and unread)):
-                self.carried.setdefault(place)
-        for place in {**self.values, **now}:
-            self.values.setdefault(place, [ABSENT] * (self.steps + 1)).append(
-                now.get(place, ABSENT)
-            )
-        self.last, self.steps = now, self.steps + 1
-        return None
-
-    def groups(self) -> list[list[Place]]:
-        """The places of each variable.
-
-        Raises:
-            CaptureError: see `lift_state`.
-        """
-        for place in self.carried:
-            self._check(place, self.values[place])
-        together: dict[Any, list[Place]] = {}
-        for place, values in self.values.items():
-            tensors = all(isinstance(value, torch.Tensor) for value in values)
-            together.setdefault(tuple(map(id, values)) if tensors else place, []).append(place)
-        found = [places for places in together.values() if {*places} & {*self.carried}]
-        for places in found:
-            self._check_memory(places)
-        return found
-
-    @staticmethod
-    def _check(place: Place, values: Sequence[Any]) -> None:
-        kinds = {_kind(value): value for value in values}
-        if len(kinds) == 1 and not isinstance([*kinds][0][0], str):
-            return
-        other = [*kinds.values()][-1]
-        raise CaptureError(
-            f"self.{place} is state that cannot be lifted: forward changes it from "
-            f"{_described(values[0])} to {_described(other)}. Let it be a tensor of the same dtype "
-            "and number of dimensions, or an integer, from before the first call on: run the model "
-            "once before the export, or set it in __init__"
-        )
-
-    def _check_memory(self, places: Sequence[Place]) -> None:
-        """Refuse a tensor that is written in place and that others are views of."""
-        for place in places:
-            if place not in self.written:
-                continue
-            tensor = self.last[place]
-            memory = storage_number(tensor.untyped_storage())
-            for other, value in self.last.items():
-                if isinstance(value, torch.Tensor) and value is not tensor and value.numel():
-                    if storage_number(value.untyped_storage()) == memory:
-                        raise CaptureError(
-                            f"self.{place} is state that cannot be lifted: forward writes into it, "
-                            f"and self.{other} shares its memory. Keep one of them, and take the "
-                            "view in forward"
-                        )
-
-
-def _kind(value: Any) -> tuple[Any, ...]:
-    """What has to stay the same of a value from call to call."""
-    if isinstance(value, torch.Tensor):
-        return (value.dtype, value.ndim)
-    return (int,) if type(value) is int else ("no state", type(value), value is ABSENT)
-
-
-def _described(value: Any) -> str:
-    if value is ABSENT:
-        return "nothing"
-    return f"a tensor ({state_text(value)})" if isinstance(value, torch.Tensor) else repr(value)
-
-
-def _differ(old: Any, new: Any) -> bool:
-    if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
-        return old is not new
-    return type(old) is not type(new) or bool(old != new)
-
-
-# The lifted model -------------------------------------------------------------------------------
-
-
 def _as_function(model: torch.nn.Module, variables: tuple[Variable, ...]) -> torch.nn.Module:
     """The same module, sharing everything, under a class whose ``forward`` has lifted state."""
     cls = type(model)
@@ -325,9 +152,9 @@ def _as_function(model: torch.nn.Module, variables: tuple[Variable, ...]) -> tor
         "__qualname__": cls.__qualname__,
     }
     derived = types.new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(members))
-    lifted: torch.nn.Module = derived.__new__(derived)
+    lifted: Any = object.__new__(derived)
     object.__setattr__(lifted, "__dict__", vars(model))
-    return lifted
+    return lifted  # type: ignore[no-any-return]  # a subclass of the model's class
 
 
 class _Forward:
@@ -386,10 +213,10 @@ def _calls_with_state(
     A call that the carried state does not allow begins anew.
     """
     state = initial
-    for number, call in enumerate(itertools.chain(*[seen.calls] * _PASSES)):
+    for number, call in enumerate(itertools.chain(*[seen.calls] * PASSES)):
         for begin in (state, initial):
             made = replace(call, kwargs={**call.kwargs, LIFTED: begin})
-            step, error = attempt(_run, lifted, made)
+            step, error = attempt(run_call, lifted, made)
             if error is None:
                 break
         if error is not None and number < len(seen.calls):

@@ -102,7 +102,7 @@ def exchanged(model: torch.nn.Module, values: Mapping[Place, Any]) -> Iterator[N
     Raises:
         UsageError: a container cannot be copied.
     """
-    owners = {(place.module, place.attribute) for place in values}
+    owners = dict.fromkeys((place.module, place.attribute) for place in values)
     modules = {path: model.get_submodule(path) for path, _ in owners}
     before = {(path, name): _get(modules[path], name) for path, name in owners}
     kept = {id(leaf): leaf for value in before.values() for _, leaf in _leaves(value)}

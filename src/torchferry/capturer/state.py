@@ -24,8 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LOCK = threading.RLock()  # classes are changed for all threads, and put back in order
-_PLAIN = bool | int | float | str | torch.Tensor | None
-_CONTAINERS = list | dict | set | deque
+_PLAIN = (bool, int, float, str, torch.Tensor, type(None))
+_CONTAINERS = (list, dict, set, deque)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def attributes_of_model(model: torch.nn.Module) -> Iterator[tuple[str, str, Any]
             name: value for cls in reversed(type(module).__mro__)
             if not cls.__module__.startswith(("torch.", "builtins"))
             for name, value in vars(cls).items()
-            if not name.startswith("__") and isinstance(value, _PLAIN | _CONTAINERS)
+            if not name.startswith("__") and isinstance(value, _PLAIN + _CONTAINERS)
         }  # fmt: skip
         for name, value in {**inherited, **vars(module)}.items():
             # Private ones of torch.nn.Module are among those with an underscore.

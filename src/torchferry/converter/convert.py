@@ -17,12 +17,13 @@ from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
+from torchferry.graph.outline import STATE_KEY
 from torchferry.graph.runtime import installed, newest_opset, store_least
 from torchferry.observer.conditions import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
 from torchferry.values.source_line import user_line
-from torchferry.values.step import STATE_KEY, write_state
+from torchferry.values.step import write_state
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
 

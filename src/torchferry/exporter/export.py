@@ -27,7 +27,7 @@ from torchferry.exporter import outcome
 from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
-from torchferry.exporter.in_a_row import verify_in_a_row
+from torchferry.exporter.in_a_row import InARow, verify_in_a_row
 from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
@@ -108,9 +108,10 @@ def export(
     plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime, state)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
-        with state_kept(model) if state == "lift" else nullcontext():
+        lift = state == "lift" and isinstance(model, torch.nn.Module)
+        with state_kept(model) if lift else nullcontext():  # type: ignore[arg-type]  # a module
             seen = _observation(model, seen, sizes, run=check)
-        if lifted := _lifted(model, seen, state):
+        if lifted := lift_state(model, seen) if state == "lift" else None:
             model, seen = lifted.model, lifted.seen
         found = _walk(model, seen, replace(plan, lifted=lifted), path)
         return _reported(found, title or found.seen.title, plan, path)
@@ -186,16 +187,6 @@ class Options(TypedDict, total=False):
     state: State
 
 
-def _lifted(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, state: State
-) -> Lifted | None:
-    if state != "lift":
-        return None
-    if isinstance(model, ExportedProgram):
-        raise UsageError("state lift needs the model's code: a captured program has none")
-    return lift_state(model, seen)
-
-
 def _walk(
     model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan, path: Path
 ) -> Findings:
@@ -209,7 +200,8 @@ def _walk(
     captured, translated, (optimized, session, size) = _converted_and_built(
         model, seen, plan, path
     )
-    checks, note, rows = [], "", ()
+    checks, note = [], ""
+    rows: tuple[InARow, ...] = ()
     conditions = conditions_in(_signature(translated))
     limits = Limits(tuple(conditions), unproven=captured.unproven)
     if session is None and plan.regions:  # too large to be run: what torch itself excludes

@@ -76,12 +76,13 @@ def verify_in_a_row(
     return tuple(rows)
 
 
-def _sequences(
-    lifted: Lifted, checks: Sequence[Check]
-) -> Iterator[tuple[str, list[Arguments]]]:
+def _sequences(lifted: Lifted, checks: Sequence[Check]) -> Iterator[tuple[str, list[Arguments]]]:
     seen = lifted.seen
     recorded = [_stateless(seen.normalized(call)) for call in seen.calls]
-    yield "as recorded", list(itertools.islice(itertools.cycle(recorded), max(_LEAST, len(recorded))))
+    yield (
+        "as recorded",
+        list(itertools.islice(itertools.cycle(recorded), max(_LEAST, len(recorded)))),
+    )
     best = _stateless(seen.normalized(seen.best))
     yield "one size, other values", [best, *unlike(best)]
     made = [check.sizes for check in checks if check.made and check.ok]

@@ -17,10 +17,11 @@ from torch.export import ExportedProgram
 
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.graph.outline import STATE_KEY
 from torchferry.report.model import Report
 from torchferry.report.quantity import counted
 from torchferry.runner import Session
-from torchferry.values.step import LIFTED, STATE_KEY, read_state
+from torchferry.values.step import LIFTED, read_state
 
 __all__ = ["OnnxProgram", "load"]
 

@@ -19,9 +19,8 @@ import torch
 from torchferry.errors import UsageError
 from torchferry.values.dtype import element_type, torch_dtype
 
-__all__ = ["LIFTED", "STATE_KEY", "Step", "read_state", "state_text", "write_state"]
+__all__ = ["LIFTED", "Step", "read_state", "state_text", "write_state"]
 
-STATE_KEY = "pkg.torchferry.state"  # of the model's metadata
 LIFTED = "lifted_state"
 """The argument that holds the state by name; its graph inputs are called ``state.NAME``."""
 
