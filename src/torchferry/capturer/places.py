@@ -137,7 +137,8 @@ def exchanged(model: torch.nn.Module, values: Mapping[Place, Any]) -> Iterator[N
 @contextmanager
 def state_kept(model: torch.nn.Module) -> Iterator[None]:
     """Let a model run with copies of all its buffers and attributes, and have its own again."""
-    copies = clone(owners_of(model))
+    owners = owners_of(model).items()
+    copies = clone({owner: value for owner, value in owners if any(_leaves(value))})
     with exchanged(model, {Place(*owner): value for owner, value in copies.items()}):
         yield
 

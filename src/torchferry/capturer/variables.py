@@ -15,7 +15,7 @@ from torchferry.capturer.state import SET, UNSEEN, watch_attributes
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
 from torchferry.seams.pytorch import storage_number
-from torchferry.values.clone import Again, clone
+from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 from torchferry.values.step import state_text
 
@@ -106,8 +106,8 @@ class _History:
         """Run a call and compare; return what it raises."""
         tensors = {p: v for p, v in self.last.items() if isinstance(v, torch.Tensor)}
         versions = {place: value._version for place, value in tensors.items()}
-        again = Again()  # batch norm counts no version when it writes its statistics
-        clone([*tensors.values()], again)
+        # Batch norm counts no version when it writes its statistics.
+        contents = {place: value.clone() for place, value in tensors.items()}
         before = owners_of(self.model)
         with watch_attributes(self.model) as watch:
             _, error = attempt(run_call, self.model, call)
@@ -121,11 +121,11 @@ class _History:
             unread = first is SET or (first is UNSEEN and owner not in before)
             old, new = self.last.get(place, ABSENT), now.get(place, ABSENT)
             if old is new and isinstance(new, torch.Tensor):
-                if versions[place] != new._version or again.find(new) is None:
+                if versions[place] != new._version or not _equal(contents[place], new):
                     self.written.setdefault(place)
                     self.carried.setdefault(place)
             elif str(place) in self.buffers:
-                if _kind(old) != _kind(new) or not (old is new or torch.equal(old, new)):
+                if _kind(old) != _kind(new) or not (old is new or _equal(old, new)):
                     self.carried.setdefault(place)
             elif _differ(old, new) and not (rebound and unread):
                 self.carried.setdefault(place)
@@ -185,6 +185,13 @@ def _kind(value: Any) -> tuple[Any, ...]:
     if isinstance(value, torch.Tensor):
         return (value.dtype, value.ndim)
     return (type(value), value is ABSENT)
+
+
+def _equal(old: torch.Tensor, new: torch.Tensor) -> bool:
+    """Whether two tensors hold the same; NaN is NaN."""
+    if old.shape != new.shape:
+        return False
+    return bool(((old == new) | ((old != old) & (new != new))).all())
 
 
 def _described(value: Any) -> str:

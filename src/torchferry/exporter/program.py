@@ -113,9 +113,17 @@ class OnnxProgram:
         if STATE_KEY not in self.model.metadata_props:
             return self.session(*args, **kwargs)
         with self._lock:
-            integers = self.session.signature.integers
+            signature = self.session.signature
+            names = {str(slot.path[1]) for slot in signature.inputs if slot.path[0] == LIFTED}
+            if names != {*self.state}:
+                raise UsageError(
+                    f"the program's state has {', '.join(self.state) or 'nothing'}, and the model "
+                    f"takes {', '.join(sorted(names))}: set these, or call reset()"
+                )
             given = {
-                name: value.item() if f"state.{name}" in integers and value.ndim == 0 else value
+                name: value.item()
+                if f"state.{name}" in signature.integers and value.ndim == 0
+                else value
                 for name, value in self.state.items()
             }
             step = self.session(*args, **kwargs, **{LIFTED: given})
