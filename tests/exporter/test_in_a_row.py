@@ -6,6 +6,7 @@ from stateful import MODELS, Counts, Grows, RingBuffer, calls
 from torchferry.capturer.lift import lift_state
 from torchferry.exporter.export import export
 from torchferry.exporter.in_a_row import InARow, problems_in_a_row, row_table, verify_in_a_row
+from torchferry.exporter.limits import Limits
 from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
 from torchferry.values.step import Step
@@ -37,7 +38,7 @@ def lifted_ring():
 
 def test_a_model_agrees_with_itself():
     lifted = lifted_ring()
-    rows = verify_in_a_row(lifted, Pretends(lifted), TOLERANCE, [])
+    rows = verify_in_a_row(lifted, Pretends(lifted), TOLERANCE, [], Limits())
     assert [row.title for row in rows] == ["as recorded", "one size, other values"]
     assert all(row.ok and row.count >= 3 for row in rows)
     names = [one.name for one in rows[1].outputs]
@@ -50,7 +51,7 @@ def test_a_model_agrees_with_itself():
 
 def test_state_that_is_lost_shows_in_a_later_call_only():
     lifted = lifted_ring()
-    rows = verify_in_a_row(lifted, Pretends(lifted, ["ring"]), TOLERANCE, [])
+    rows = verify_in_a_row(lifted, Pretends(lifted, ["ring"]), TOLERANCE, [], Limits())
     assert not any(row.ok for row in rows)
     assert "call 1: the output" not in [one.name for one in rows[0].wrong]
     (problem,) = problems_in_a_row(rows)
@@ -60,7 +61,7 @@ def test_state_that_is_lost_shows_in_a_later_call_only():
 
 def test_a_session_that_fails():
     lifted = lifted_ring()
-    rows = verify_in_a_row(lifted, Pretends(lifted, fails="out of order"), TOLERANCE, [])
+    rows = verify_in_a_row(lifted, Pretends(lifted, fails="out of order"), TOLERANCE, [], Limits())
     assert rows[0].error == "out of order"
     assert "fail in the exported model" in next(problems_in_a_row(rows))
 

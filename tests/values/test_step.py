@@ -38,7 +38,7 @@ def test_zeros_take_little():
 
 
 def test_what_no_metadata_can_hold(monkeypatch):
-    with pytest.raises(UsageError, match="state w is torch.bits8"):
+    with pytest.raises(UsageError, match="state w is torch"):
         write_state({"w": torch.empty(2, dtype=torch.bits8)})
     monkeypatch.setattr(step, "_MOST", 100)
     with pytest.raises(UsageError, match="reset the model"):
@@ -57,7 +57,7 @@ def test_a_step_names_its_parts():
         {"shape": [3]},
         {"shape": [-2]},
         {"shape": [2**40]},
-        {"type": 8},
+        {"element": 8},
         {"data": "no base64!"},
         {"data": base64.b64encode(b"not deflated").decode()},
         {"data": base64.b64encode(zlib.compress(bytes(9))).decode()},

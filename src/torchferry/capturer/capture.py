@@ -128,8 +128,7 @@ def capture(
         rewrite: first rewrite ifs and loops on tensors; the diff is in ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
         settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
-        state: ``lift`` makes what ``forward`` keeps for later calls an argument and a result; see
-            `torchferry.capturer.lift`.
+        state: ``lift`` makes what ``forward`` keeps for later calls an argument and a result.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
@@ -138,26 +137,29 @@ def capture(
         UsageError: no call was seen, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
-    if check_state(state) == "lift" and (lifted := lift_state(model, seen)) is not None:
-        return lifted.complete(capture(
-            lifted.model, lifted.seen, patch=patch, custom_patches=custom_patches,
-            rewrite=rewrite, decompose=decompose, settle=settle, progress=progress,
-        ))  # fmt: skip
+    if lifted := lift_state(model, seen) if check_state(state) == "lift" else None:
+        model, seen = lifted.model, lifted.seen
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
     drive = partial(_Driver, model, seen, patch, custom_patches)
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
         captured, rewriting = run_rewritten(model, lambda given: drive(given).run(begin), rewrite)
-    program = captured.program.run_decompositions() if decompose else captured.program
-    captured = replace(
+    captured = _described(captured, rewriting, registered)
+    if decompose:
+        captured = replace(captured, program=captured.program.run_decompositions())
+    captured = lifted.complete(captured) if lifted else captured
+    _refuse_fixed(model, seen, captured)
+    return settle_guards(model, seen, captured) if settle else captured
+
+
+def _described(captured: Captured, rewriting: Rewriting, registered: tuple[str, ...]) -> Captured:
+    """What was captured, and what was registered and rewritten for it."""
+    return replace(
         captured,
-        program=program,
         registered=(*registered, *captured.registered),
         rewritten=rewriting.diff or captured.rewritten,
         declined=tuple(str(why) for one in captured.fixed for why in rewriting.why(one.line)),
     )
-    _refuse_fixed(model, seen, captured)
-    return settle_guards(model, seen, captured) if settle else captured
 
 
 def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:

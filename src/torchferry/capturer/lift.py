@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
-from torch.export import ExportedProgram
 
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.places import Place, exchanged, read_place
@@ -103,14 +102,14 @@ def check_state(state: State) -> State:
     return state
 
 
-def lift_state(model: torch.nn.Module | ExportedProgram, seen: Observation) -> Lifted | None:
+def lift_state(model: torch.nn.Module, seen: Observation) -> Lifted | None:
     """Lift what ``forward`` changes of a model and may read in a later call.
 
     Buffers, tensors and integers in attributes, and tensors and integers within lists, tuples,
     dictionaries and other objects there. The model is as before afterwards.
 
     Args:
-        model: any module; a program has no code that could be lifted.
+        model: any module.
         seen: calls of it, which are run again, in a row, from the state that the model has.
 
     Returns:
@@ -118,10 +117,8 @@ def lift_state(model: torch.nn.Module | ExportedProgram, seen: Observation) -> L
 
     Raises:
         CaptureError: a piece of the state cannot be lifted; the message names it.
-        UsageError: it is a program, or cannot run its recorded calls.
+        UsageError: the model cannot run its recorded calls.
     """
-    if isinstance(model, ExportedProgram):
-        raise UsageError("state lift needs the model's code: a captured program has none")
     with torch.no_grad(), random_kept(), disable_fast_paths(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         variables = find_variables(model, seen)
@@ -184,7 +181,7 @@ class _Forward:
         known = [*signature.parameters.values()]
         at = len(known) - (bool(known) and known[-1].kind is inspect.Parameter.VAR_KEYWORD)
         added = inspect.Parameter(LIFTED, inspect.Parameter.KEYWORD_ONLY)
-        forward.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect reads it
+        forward.__signature__ = signature.replace(  # type: ignore[attr-defined]  # for inspect
             parameters=[*known[:at], added, *known[at:]], return_annotation=Step
         )
         return forward

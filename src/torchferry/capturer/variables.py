@@ -14,8 +14,9 @@ from torchferry.capturer.places import ABSENT, Place, find_places, owners_of, st
 from torchferry.capturer.state import SET, UNSEEN, watch_attributes
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
-from torchferry.seams.pytorch import storage_number
+from torchferry.seams.pytorch import storage_number, version_of
 from torchferry.values.clone import clone
+from torchferry.values.difference import max_diff
 from torchferry.values.kinds import attempt
 from torchferry.values.step import state_text
 
@@ -105,7 +106,7 @@ class _History:
     def run(self, call: Call) -> Exception | None:
         """Run a call and compare; return what it raises."""
         tensors = {p: v for p, v in self.last.items() if isinstance(v, torch.Tensor)}
-        versions = {place: value._version for place, value in tensors.items()}
+        versions = {place: version_of(value) for place, value in tensors.items()}
         # Batch norm counts no version when it writes its statistics.
         contents = {place: value.clone() for place, value in tensors.items()}
         before = owners_of(self.model)
@@ -121,7 +122,7 @@ class _History:
             unread = first is SET or (first is UNSEEN and owner not in before)
             old, new = self.last.get(place, ABSENT), now.get(place, ABSENT)
             if old is new and isinstance(new, torch.Tensor):
-                if versions[place] != new._version or not _equal(contents[place], new):
+                if versions[place] != version_of(new) or not _equal(contents[place], new):
                     self.written.setdefault(place)
                     self.carried.setdefault(place)
             elif str(place) in self.buffers:
@@ -187,11 +188,9 @@ def _kind(value: Any) -> tuple[Any, ...]:
     return (type(value), value is ABSENT)
 
 
-def _equal(old: torch.Tensor, new: torch.Tensor) -> bool:
-    """Whether two tensors hold the same; NaN is NaN."""
-    if old.shape != new.shape:
-        return False
-    return bool(((old == new) | ((old != old) & (new != new))).all())
+def _equal(old: Any, new: Any) -> bool:
+    found = max_diff(old, new)
+    return found.reason is None and found.abs == 0 and not found.dnan
 
 
 def _described(value: Any) -> str:

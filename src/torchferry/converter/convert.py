@@ -33,7 +33,7 @@ OPSETS = range(18, min(onnx.defs.onnx_opset_version(), newest_opset(installed())
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
 
-_KNOWN = ("relies", "unproven")  # what a `Capture` says of its program, for the signature
+_KNOWN = ("relies", "unproven", "state")  # what a `Capture` says of its program
 
 
 class Capture(Protocol):
@@ -101,7 +101,6 @@ def convert(
     opset = check_opset(opset, OPSETS)
     lines, doubts = getattr(program, "lines", None), getattr(program, "doubts", ())
     known = {name: getattr(program, name) for name in _KNOWN if hasattr(program, name)}
-    state = getattr(program, "state", {})
     program = getattr(program, "program", program)
     if not isinstance(program, ExportedProgram):
         raise UsageError(
@@ -114,8 +113,6 @@ def convert(
     if chosen := tuple(functions):
         extract_functions(model, chosen)
     conditions = conditions_of(program, names, lines, doubts)
-    if state:
-        model.metadata_props[STATE_KEY] = write_state(state)
     return _finished(model, program, names, defaults, conditions=conditions, **known)
 
 
@@ -187,11 +184,14 @@ def _finished(
     defaults: Mapping[str, Any] | None,
     *,
     conditions: Iterable[Condition],
+    state: Mapping[str, Any] | None = None,
     **known: Any,
 ) -> ir.Model:
     conditions = [*conditions, *_of_kernels(model), *_of_writes(program, names)]
     read = signature.read_signature(program, defaults, conditions, names)
     signature.write_signature(model, replace(read, **known))
+    if state:
+        model.metadata_props[STATE_KEY] = write_state(state)
     store_least(model)
     return model
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -70,11 +69,8 @@ def export(
     file: Path | None = None,
     regions: Sequence[Region] = (),
     check: bool = True, rewrite: bool = False, strict: bool = False,
-    sizes: Stated = None,
-    budget: float | None = None,
-    progress: Progress = None,
-    onnxruntime: str | None = None,
-    state: State = "refuse",
+    sizes: Stated = None, budget: float | None = None,
+    progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -96,8 +92,7 @@ def export(
         budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
         onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
-        state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs, which the
-            program carries on: see `torchferry.capturer.lift`.
+        state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -108,13 +103,23 @@ def export(
     plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime, state)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
-        lift = state == "lift" and isinstance(model, torch.nn.Module)
-        with state_kept(model) if lift else nullcontext():  # type: ignore[arg-type]  # a module
-            seen = _observation(model, seen, sizes, run=check)
-        if lifted := lift_state(model, seen) if state == "lift" else None:
-            model, seen = lifted.model, lifted.seen
-        found = _walk(model, seen, replace(plan, lifted=lifted), path)
+        model, seen, plan = _prepared(model, seen, sizes, plan)
+        found = _walk(model, seen, plan, path)
         return _reported(found, title or found.seen.title, plan, path)
+
+
+def _prepared(
+    model: torch.nn.Module | ExportedProgram, seen: Any, sizes: Stated, plan: _Plan
+) -> tuple[torch.nn.Module | ExportedProgram, Observation, _Plan]:
+    if plan.state == "refuse":
+        return model, _observation(model, seen, sizes, run=plan.check), plan
+    if isinstance(model, ExportedProgram):
+        raise UsageError("state lift needs the model's code: a captured program has none")
+    with state_kept(model):
+        seen = _observation(model, seen, sizes, run=plan.check)
+    if lifted := lift_state(model, seen):
+        model, seen = lifted.model, lifted.seen
+    return model, seen, replace(plan, lifted=lifted)
 
 
 def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgram:
@@ -201,7 +206,6 @@ def _walk(
         model, seen, plan, path
     )
     checks, note = [], ""
-    rows: tuple[InARow, ...] = ()
     conditions = conditions_in(_signature(translated))
     limits = Limits(tuple(conditions), unproven=captured.unproven)
     if session is None and plan.regions:  # too large to be run: what torch itself excludes
@@ -227,11 +231,10 @@ def _walk(
     if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
         io.store_metadata(path, optimized.metadata_props)
         size = _bytes_of(path)
+    rows: tuple[InARow, ...] = ()
     if plan.lifted and session is not None:
-        with steps.step("verify calls in a row") as made:
-            right = [check for check in checks if limits.meets(check.sizes)]
-            rows = verify_in_a_row(plan.lifted, Session(path), tolerance, right)
-            made(counted(len(rows), "row"))
+        with steps.step("verify calls in a row"):
+            rows = verify_in_a_row(plan.lifted, Session(path), tolerance, checks, limits)
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(

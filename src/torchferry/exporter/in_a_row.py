@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import torch
 
 from torchferry.capturer.lift import Lifted
 from torchferry.errors import RunError, UsageError
+from torchferry.exporter.limits import Limits
 from torchferry.exporter.sizes import Sizes
 from torchferry.exporter.verify import Check, Compared
 from torchferry.judge import Reference, Tolerance
+from torchferry.observer import Observation
 from torchferry.observer.sets import Arguments
 from torchferry.observer.unlike import unlike
 from torchferry.report.model import Cell, Table
@@ -60,7 +62,11 @@ class InARow:
 
 
 def verify_in_a_row(
-    lifted: Lifted, session: Session, tolerance: Tolerance, checks: Sequence[Check]
+    lifted: Lifted,
+    session: Session,
+    tolerance: Tolerance,
+    checks: Sequence[Check],
+    limits: Limits,
 ) -> tuple[InARow, ...]:
     """Run calls in a row, of recorded sizes and of others, and compare outputs and state.
 
@@ -69,43 +75,35 @@ def verify_in_a_row(
         session: the exported model, which gets its own ``state_next`` as ``state``.
         tolerance: what passes.
         checks: of single calls; the sizes of those that are right are used again.
+        limits: where the exported model is right.
     """
-    rows = []
-    for title, calls in _sequences(lifted, checks):
-        rows.append(_row(lifted, session, tolerance, title, calls))
-    return tuple(rows)
-
-
-def _sequences(lifted: Lifted, checks: Sequence[Check]) -> Iterator[tuple[str, list[Arguments]]]:
-    seen = lifted.seen
-    recorded = [_stateless(seen.normalized(call)) for call in seen.calls]
-    yield (
-        "as recorded",
-        list(itertools.islice(itertools.cycle(recorded), max(_LEAST, len(recorded)))),
+    sizes = [one.sizes for one in checks if one.made and one.ok and limits.meets(one.sizes)]
+    return tuple(
+        _row(lifted, session, tolerance, title, calls)
+        for title, calls in _sequences(lifted.seen, sizes)
     )
+
+
+def _sequences(seen: Observation, made: Iterable[Sizes]) -> Iterator[tuple[str, list[Arguments]]]:
+    recorded = [_stateless(seen.normalized(call)) for call in seen.calls]
+    yield "as recorded", [*islice(cycle(recorded), max(_LEAST, len(recorded)))]
     best = _stateless(seen.normalized(seen.best))
     yield "one size, other values", [best, *unlike(best)]
-    made = [check.sizes for check in checks if check.made and check.ok]
-    others: list[tuple[Sizes, Arguments]] = []
+    others: dict[str, Arguments] = {}
     for sizes in made:
         inputs, error = attempt(seen.inputs_at, sizes)
-        if error is None and all(_shapes(_stateless(inputs)) != _shapes(o) for _, o in others):
-            others.append((sizes, _stateless(inputs)))
-    for sizes, inputs in others[:_MADE]:
-        said = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        yield said, [inputs, *unlike(inputs)]
+        if error is None:  # the state's sizes are not chosen here
+            inputs = _stateless(inputs)
+            others.setdefault(string_type(inputs, with_shape=True), inputs)
+    for title, inputs in [*others.items()][:_MADE]:
+        yield title, [inputs, *unlike(inputs)]
     if len(others) > 1:
-        mixed = itertools.islice(itertools.cycle(inputs for _, inputs in others), _LEAST + 1)
-        yield "sizes that change", [*mixed]
+        yield "sizes that change", [*islice(cycle(others.values()), _LEAST + 1)]
 
 
 def _stateless(inputs: Arguments) -> Arguments:
     args, kwargs = inputs
     return args, {name: value for name, value in kwargs.items() if name != LIFTED}
-
-
-def _shapes(inputs: Arguments) -> str:
-    return string_type(inputs, with_shape=True)
 
 
 def _row(

@@ -80,7 +80,7 @@ def _entry(name: str, tensor: torch.Tensor) -> dict[str, Any]:
         raise UsageError(f"state {name} is {tensor.dtype}, which no ONNX model can hold")
     packed = zlib.compress(plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
     return {
-        "type": number,
+        "element": number,
         "text": state_text(tensor),
         "shape": list(tensor.shape),
         "data": base64.b64encode(packed).decode("ascii"),
@@ -102,8 +102,8 @@ def read_state(text: str) -> dict[str, torch.Tensor]:
         ) from error
 
 
-def _tensor(*, type: int, text: str, shape: list[int], data: str) -> torch.Tensor:  # noqa: A002
-    dtype = _COMPLEX.get(type) or torch_dtype(type)
+def _tensor(*, element: int, text: str, shape: list[int], data: str) -> torch.Tensor:
+    dtype = _COMPLEX.get(element) or torch_dtype(element)
     if dtype is None or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"no tensor is {text}")
     wanted = math.prod(shape) * dtype.itemsize

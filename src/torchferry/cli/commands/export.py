@@ -121,8 +121,6 @@ def export(
             check=verify,
             rewrite=rewrite,
             strict=strict,
-            onnxruntime=onnxruntime,
-            state=state.value,
-            replace=force,
-            progress=begin,
-        )
+            onnxruntime=onnxruntime, state=state.value,
+            replace=force, progress=begin,
+        )  # fmt: skip
