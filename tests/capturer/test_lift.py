@@ -122,6 +122,29 @@ def test_without_lifting_the_message_says_that_it_exists():
     assert 'state="lift"' in str(captured.changed[0])
 
 
+def test_a_branch_on_state_is_rewritten():
+    class Warms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+        def forward(self, x):
+            self.calls += 1
+            y = x
+            if self.calls > 2:
+                y = x * 2
+            return y + 1
+
+    model = Warms()
+    seen = Observation.from_inputs(model, calls(3, 3))
+    captured = capture(model, seen, state="lift", rewrite=True)
+    assert "self.calls > 2" in captured.rewritten
+    program = to_onnx(captured)
+    x = torch.rand(1, 3)
+    for _ in range(4):
+        torch.testing.assert_close(program(x), model(x))
+
+
 def test_an_integer_that_the_code_fixes():
     class Doubles(nn.Module):
         def __init__(self):

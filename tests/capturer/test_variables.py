@@ -19,6 +19,7 @@ NAMES = {
     "kinds": ["seen", "count", "byte", "turn"],
     "branches": ["first", "mean"],
     "counts": ["step"],
+    "boxes": ["box.sum", "box.count", "key_cache"],
     "nested": ["table.h", "table.n", "items.0", "items.1"],
 }
 

@@ -167,6 +167,33 @@ class Nested(nn.Module):
         return {"y": x + self.items[0] + self.items[1] * self.table["n"], "h": self.items[0]}
 
 
+class Box:
+    """A cache of their own."""
+
+    def __init__(self):
+        self.sum, self.count = torch.zeros(3), 0
+
+    def update(self, x):
+        self.sum.add_(x.sum(0))
+        self.count += 1
+        return self.sum * self.count
+
+
+class Boxes(nn.Module):
+    """One object in two places, and a name that caches have."""
+
+    def __init__(self):
+        super().__init__()
+        self.box = Box()
+        self.inner = nn.Module()
+        self.inner.boxes = [self.box]
+        self.key_cache = torch.zeros(3)
+
+    def forward(self, x):
+        self.key_cache = self.key_cache + x.mean(0)
+        return x + self.inner.boxes[0].update(x) + self.key_cache
+
+
 def _training(norm, *shape):
     model = nn.Sequential(norm)
     return model.train(), calls(3, *shape)
@@ -194,6 +221,7 @@ MODELS = {
     "kinds": lambda: (Kinds(), calls(3, 3)),
     "branches": lambda: (Branches(), calls(3, 3)),
     "counts": lambda: (Counts(), calls(3, 3)),
+    "boxes": lambda: (Boxes(), calls(3, 3)),
     "nested": lambda: (Nested(), calls(3, 3)),
 }
 """Name → a function that makes the model and two sets of inputs."""

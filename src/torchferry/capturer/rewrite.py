@@ -90,7 +90,7 @@ def rewritten(
     ''
     """
     rewriting = Rewriting()
-    classes = dict.fromkeys(type(module) for module in model.modules())
+    classes = dict.fromkeys(cls for one in model.modules() for cls in type(one).__mro__)
     with ExitStack() as stack:
         for cls in classes:
             for name in methods:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from torchferry.capturer.huggingface import accept_aliases
-from torchferry.capturer.places import ABSENT, Place, find_places, owners_of, state_kept
+from torchferry.capturer.places import (
+    ABSENT,
+    Place,
+    find_places,
+    owners_of,
+    read_place,
+    state_kept,
+)
 from torchferry.capturer.state import SET, UNSEEN, watch_attributes
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
@@ -148,10 +155,18 @@ class _History:
         together: dict[Any, list[Place]] = {}
         for place, values in self.values.items():
             tensors = all(isinstance(value, torch.Tensor) for value in values)
-            together.setdefault(tuple(map(id, values)) if tensors else place, []).append(place)
+            key = tuple(map(id, values)) if tensors else self._origin(place)
+            together.setdefault(key, []).append(place)
         for place in self.written:
             self._check_memory(place)
         return [places for places in together.values() if {*places} & {*self.carried}]
+
+    def _origin(self, place: Place) -> Any:
+        """The object that holds a number, and where: it may stand in several places."""
+        if not place.path:
+            return place
+        *path, key = place.path
+        return id(read_place(self.model, replace(place, path=tuple(path)))), key
 
     @staticmethod
     def _check(place: Place, values: Sequence[Any]) -> None:

@@ -160,7 +160,8 @@ def _outputs(
             continue
         name = output_name(path)
         if isinstance(stand_ins.nested, Step):
-            name = output_name(path[1:] if path[0] == 0 else ("state_next", *path[1:]))
+            state = path_text(("state_next", *path[1:]))
+            name = state if path[0] == 1 else output_name(path[1:])
         while name in taken:
             name = f"output_{name}"
         taken.add(name)

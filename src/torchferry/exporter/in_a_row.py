@@ -21,7 +21,6 @@ from torchferry.observer.unlike import unlike
 from torchferry.report.model import Cell, Table
 from torchferry.runner import Session
 from torchferry.values.clone import clone
-from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text
 from torchferry.values.kinds import attempt
 from torchferry.values.step import LIFTED, Step
@@ -93,8 +92,9 @@ def _sequences(seen: Observation, made: Iterable[Sizes]) -> Iterator[tuple[str, 
     for sizes in made:
         inputs, error = attempt(seen.inputs_at, sizes)
         if error is None:  # the state's sizes are not chosen here
-            inputs = _stateless(inputs)
-            others.setdefault(string_type(inputs, with_shape=True), inputs)
+            own = {name: size for name, size in sizes.items() if not name.startswith("state_")}
+            title = ", ".join(f"{name}={size}" for name, size in own.items())
+            others.setdefault(title or "other values", _stateless(inputs))
     for title, inputs in [*others.items()][:_MADE]:
         yield title, [inputs, *unlike(inputs)]
     if len(others) > 1:
