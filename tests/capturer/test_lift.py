@@ -98,12 +98,14 @@ def test_a_model_without_state_is_left_alone():
     assert lift_state(nn.ReLU(), seen) is None
 
 
-def test_a_captured_model_becomes_inputs_and_outputs():
+def test_a_captured_model_becomes_inputs_and_outputs(tmp_path):
     model = Recurrent().eval()
     seen = Observation.from_inputs(model, calls(2, 3, 3, axis=1))
     captured = capture(model, seen, state="lift")
     assert captured.state["h"].shape == (1, 2, 5)
     assert not captured.changed
+    with pytest.raises(UsageError, match=r"no \.pt2 file says: convert the capture itself"):
+        captured.save(tmp_path / "x.pt2")
     program = to_onnx(captured)
     assert [value.name for value in program.model.graph.inputs] == ["x", "state.h"]
     assert [value.name for value in program.model.graph.outputs] == ["output", "state_next.h"]

@@ -89,6 +89,20 @@ def test_values_are_exchanged_and_come_back():
     assert "count" not in vars(model)
 
 
+def test_a_buffer_stays_one_unless_it_is_traced():
+    model = Holds()
+    new = {Place("", "first"): torch.ones(1)}
+    with exchanged(model, new):
+        assert model.first is dict(model.named_buffers())["first"]
+        model.register_buffer("first", torch.full((1,), 3.0))
+        assert read_place(model, Place("", "first")).item() == 3
+    with exchanged(model, new, traced=True):
+        assert "first" not in dict(model.named_buffers())
+        model.first += 1
+    assert model.first.item() == 0
+    assert [*dict(model.named_buffers())] == ["first", "second"]
+
+
 def test_one_object_in_two_places_stays_one():
     model = nn.Module()
     model.a = [torch.zeros(1)]

@@ -173,7 +173,7 @@ class _Forward:
         @functools.wraps(method)
         def forward(*args: Any, **kwargs: Any) -> Step:
             state = kwargs.pop(LIFTED)
-            with exchanged(model, _placed(self.variables, state)):
+            with exchanged(model, _placed(self.variables, state), traced=True):
                 outputs = method(*args, **kwargs)
                 return Step(outputs, _read(model, self.variables))
 

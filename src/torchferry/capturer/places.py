@@ -93,11 +93,18 @@ def read_place(model: torch.nn.Module, place: Place) -> Any:
 
 
 @contextmanager
-def exchanged(model: torch.nn.Module, values: Mapping[Place, Any]) -> Iterator[None]:
+def exchanged(
+    model: torch.nn.Module, values: Mapping[Place, Any], *, traced: bool = False
+) -> Iterator[None]:
     """Let a model have other values at some places while the block runs.
 
     Containers on the way are copied, so that the model's own stay as they are whatever the block
     does; an object that stands in several places stays one object.
+
+    Args:
+        model: any module.
+        values: what it is to have.
+        traced: make attributes of buffers, as torch.export returns what is assigned to a buffer.
 
     Raises:
         UsageError: a container cannot be copied.
@@ -119,9 +126,11 @@ def exchanged(model: torch.nn.Module, values: Mapping[Place, Any]) -> Iterator[N
     buffers = {path: dict(table) for path, table in tables.items()}
     try:
         for (path, name), value in now.items():
-            # torch.export returns what is assigned to a buffer; an attribute is left alone.
-            tables[path].pop(name, None)
-            vars(modules[path])[name] = value
+            if name in tables[path] and not traced:
+                tables[path][name] = value
+            else:
+                tables[path].pop(name, None)
+                vars(modules[path])[name] = value
         yield
     finally:
         for (path, name), value in own.items():
@@ -129,7 +138,7 @@ def exchanged(model: torch.nn.Module, values: Mapping[Place, Any]) -> Iterator[N
             if value is not ABSENT:
                 vars(modules[path])[name] = value
         for path, saved in buffers.items():
-            others = dict(tables[path])
+            others = {n: one for n, one in tables[path].items() if (path, n) not in own}
             tables[path].clear()  # as the order is that of the state_dict
             tables[path].update({**saved, **others})
 

@@ -96,11 +96,16 @@ class Captured:
 
         Raises:
             Mismatch: the program is wrong for the call it was captured with.
-            UsageError: ``torch.export`` cannot write it, or what it relies on; or the path cannot
-                be written.
+            UsageError: ``torch.export`` cannot write it, or what it relies on, or its state; or
+                the path cannot be written.
         """
         if self.unproven:
             raise Mismatch(f"{self.unproven}: it is not saved, as a .pt2 file cannot say so")
+        if self.state:
+            raise UsageError(
+                "the state of the model is lifted, which no .pt2 file says: convert the capture "
+                "itself, torchferry.to_onnx(captured)"
+            )
         if self.relies:
             raise UsageError(
                 f"the model's code asks for the {', '.join(self.relies)} of its arguments, which "
