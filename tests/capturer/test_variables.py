@@ -116,6 +116,21 @@ def test_a_view_of_what_is_written():
         variables(Views())
 
 
+def test_a_view_of_a_weight():
+    class Decays(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.kept = self.linear.weight.data
+
+        def forward(self, x):
+            self.kept.mul_(0.9)
+            return self.linear(x)
+
+    with pytest.raises(CaptureError, match=r"self\.linear\.weight shares its memory"):
+        variables(Decays())
+
+
 def test_a_model_that_cannot_run():
     with pytest.raises(UsageError, match="Linear cannot run its first recorded call again"):
         variables(nn.Linear(2, 2))

@@ -79,7 +79,7 @@ def find_variables(model: torch.nn.Module, seen: Observation) -> tuple[Variable,
                 ) from error
             if error is not None:
                 break
-        groups = history.groups()
+        groups = history.groups(original)
     order = {str(place): number for number, place in enumerate(original)}
     found = [_variable(places, original, buffers) for places in groups]
     return tuple(sorted(found, key=lambda one: order[one.name]))
@@ -144,8 +144,11 @@ class _History:
         self.last, self.steps = now, self.steps + 1
         return None
 
-    def groups(self) -> list[list[Place]]:
+    def groups(self, original: Mapping[Place, Any]) -> list[list[Place]]:
         """The places of each variable.
+
+        Args:
+            original: the values of the model itself, of which copies were changed here.
 
         Raises:
             CaptureError: see `find_variables`.
@@ -158,7 +161,9 @@ class _History:
             key = tuple(map(id, values)) if tensors else self._origin(place)
             together.setdefault(key, []).append(place)
         for place in self.written:
-            self._check_memory(place)
+            _check_memory(place, self.last[place], self.last)
+            if place in original:
+                _check_memory(place, original[place], dict(self.model.named_parameters()))
         return [places for places in together.values() if {*places} & {*self.carried}]
 
     def _origin(self, place: Place) -> Any:
@@ -181,19 +186,18 @@ class _History:
             "once before the export, or set it in __init__"
         )
 
-    def _check_memory(self, place: Place) -> None:
-        """Refuse a tensor that is written in place and that others are views of."""
-        tensor = self.last[place]
-        memory = storage_number(tensor.untyped_storage())
-        for other, value in self.last.items():
-            if not isinstance(value, torch.Tensor) or value is tensor or not value.numel():
-                continue
-            if storage_number(value.untyped_storage()) == memory:
-                raise CaptureError(
-                    f"self.{place} is state that cannot be lifted: forward writes into it, and "
-                    f"self.{other} shares its memory. Keep one of them, and take the view in "
-                    "forward"
-                )
+
+def _check_memory(place: Place, tensor: torch.Tensor, others: Mapping[Any, Any]) -> None:
+    """Refuse a tensor that is written in place and that others are views of."""
+    memory = storage_number(tensor.untyped_storage())
+    for other, value in others.items():
+        if not isinstance(value, torch.Tensor) or value is tensor or not value.numel():
+            continue
+        if storage_number(value.untyped_storage()) == memory:
+            raise CaptureError(
+                f"self.{place} is state that cannot be lifted: forward writes into it, and "
+                f"self.{other} shares its memory. Keep one of them, and take the view in forward"
+            )
 
 
 def _kind(value: Any) -> tuple[Any, ...]:

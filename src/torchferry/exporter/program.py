@@ -21,7 +21,7 @@ from torchferry.graph.outline import STATE_KEY
 from torchferry.report.model import Report
 from torchferry.report.quantity import counted
 from torchferry.runner import Session
-from torchferry.values.step import LIFTED, read_state
+from torchferry.values.step import read_state
 
 __all__ = ["OnnxProgram", "load"]
 
@@ -113,20 +113,7 @@ class OnnxProgram:
         if STATE_KEY not in self.model.metadata_props:
             return self.session(*args, **kwargs)
         with self._lock:
-            signature = self.session.signature
-            names = {str(slot.path[1]) for slot in signature.inputs if slot.path[0] == LIFTED}
-            if names != {*self.state}:
-                raise UsageError(
-                    f"the program's state has {', '.join(self.state) or 'nothing'}, and the model "
-                    f"takes {', '.join(sorted(names))}: set these, or call reset()"
-                )
-            given = {
-                name: value.item()
-                if f"state.{name}" in signature.integers and value.ndim == 0
-                else value
-                for name, value in self.state.items()
-            }
-            step = self.session(*args, **kwargs, **{LIFTED: given})
+            step = self.session.step(self.state, args, kwargs)
             self.state = {name: torch.as_tensor(v) for name, v in step.state_next.items()}
         return step.outputs
 
