@@ -6,7 +6,12 @@ from op_case import check, export
 from torch import nn
 
 from torchferry.converter import functional as functional_module
-from torchferry.converter.in_place import functional_form, unseen
+from torchferry.converter.in_place import (
+    functional_form,
+    is_seen_write,
+    unseen,
+    updates_statistics,
+)
 
 aten = torch.ops.aten
 IMAGES = (torch.randn(2, 3, 6, 5),), (torch.randn(1, 3, 4, 8),)
@@ -118,3 +123,30 @@ def test_what_may_be_its_argument_itself_is_not_fresh():
 )
 def test_functional_form(target, form):
     assert functional_form(target) is form
+
+
+class Trains(nn.Module):
+    """Running statistics that are arguments, or none."""
+
+    def __init__(self, norm, training=True, statistics=True):
+        super().__init__()
+        self.norm, self.training_, self.statistics = norm, training, statistics
+
+    def forward(self, x):
+        mean, variance = x.new_zeros(3), x.new_ones(3)
+        given = (mean, variance) if self.statistics else (None, None)
+        y = self.norm(x, *given, None, None, self.training_)
+        return y, mean, variance
+
+
+@pytest.mark.parametrize("norm", [nn.functional.batch_norm, nn.functional.instance_norm])
+def test_statistics_are_updated_in_training_mode(norm):
+    check(Trains(norm), *IMAGES)
+    nodes = export(Trains(norm), *IMAGES[:1]).graph.nodes
+    assert sum(updates_statistics(node) and is_seen_write(node) for node in nodes) == 1
+
+
+@pytest.mark.parametrize("options", [{"training": False}, {"statistics": False}])
+def test_statistics_that_stay(options):
+    nodes = export(Trains(nn.functional.batch_norm, **options), *IMAGES[:1]).graph.nodes
+    assert not any(updates_statistics(node) for node in nodes)

@@ -43,10 +43,19 @@ class Decides(nn.Module):
     def forward(self, x):
         return x * 2 if x.sum() > 0 else x
 
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+    def forward(self, x):
+        self.n += 1
+        return x * self.n
+
 SETS = [(torch.rand(3, 4),), (torch.rand(5, 4),)]
 def model(): return Model(), SETS
 def small(): return Small(), SETS
 def fixes(): return Fixes(), SETS
+def counts(): return Counts(), SETS
 def decides(): return Decides(), SETS
 def raises(): return Model(), [(x, 4) for x, in SETS]
 """
@@ -297,3 +306,13 @@ def test_what_cannot_be_referred_to_is_refused_before_any_work(
         deliver(str(folder), out, weights="reference", progress=began.append)
     assert not began
     assert not out.exists()
+
+
+def test_lifted_state_begins_as_the_model_was_loaded(out: Path) -> None:
+    report = deliver("delivered:counts", out, state="lift", progress=False)
+    assert report.ok, report.problems
+    program = tf.load(out)
+    assert program.state == {"n": torch.tensor(0)}
+    assert program(torch.ones(1, 4)).tolist() == [[1] * 4]
+    refused = deliver("delivered:counts", out, replace=True, progress=False)
+    assert any('state="lift"' in problem for problem in refused.problems)

@@ -33,6 +33,7 @@ from torchferry.observer.naming import (
         (("anything",), 0, 1, "batch_size"),
         (("anything",), 1, 2, None),
         ((0,), 0, 1, "batch_size"),
+        (("lifted_state", "encoder.tail"), 0, 2, None),
     ],
 )
 def test_the_names_people_expect(path, axis, rank, name):
@@ -43,6 +44,8 @@ def test_the_names_people_expect(path, axis, rank, name):
     ("path", "name"),
     [
         (("input_ids",), "input_ids"),
+        (("lifted_state", "encoder.tail"), "state.encoder.tail"),
+        (("lifted_state", "key_cache"), "state.key_cache"),
         (("past_key_values", "key_cache", 0), "past_key_values.0.key"),
         (("cache", "value_cache", 11), "past_key_values.11.value"),
         (

@@ -16,19 +16,19 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
 from torchferry.capturer.advice import advise, around
-from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.input_observer import as_observation
+from torchferry.capturer.lift import State, check_state, lift_state
 from torchferry.capturer.lifted import name_lifted
 from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
 from torchferry.capturer.registering import register_arguments, register_containers
-from torchferry.capturer.result import Attempt, Captured
+from torchferry.capturer.result import Attempt, Captured, brief_error
 from torchferry.capturer.rewrite import Rewriting, rewritten
 from torchferry.capturer.rewriting import Rewrite, capture_rewritten
 from torchferry.capturer.settle import settle_guards
@@ -110,6 +110,7 @@ def capture(
     rewrite: Rewrite = "auto",
     decompose: bool = False,
     settle: bool = True,
+    state: State = "refuse",
     progress: Progress = None,
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
@@ -129,6 +130,7 @@ def capture(
             values or fix sizes, if the result computes what the model does; see ``rewritten``.
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
         settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
+        state: ``lift`` makes what ``forward`` keeps for later calls an argument and a result.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
@@ -137,24 +139,18 @@ def capture(
         UsageError: no call was seen, or a custom patch fits nothing.
     """
     seen = as_observation(model, seen)
+    if lifted := lift_state(model, seen) if check_state(state) == "lift" else None:
+        model, seen = lifted.model, lifted.seen
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
     drive = partial(_Driver, model, seen, patch, custom_patches)
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
-        captured = capture_rewritten(
-            model, lambda given: drive(given).run(begin), rewrite, partial(_wrong, model, seen)
-        )
+        captured = capture_rewritten(model, seen, lambda given: drive(given).run(begin), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
-    registered += captured.registered
-    captured = replace(captured, program=program, registered=registered)
+    captured = replace(captured, program=program, registered=registered + captured.registered)
+    captured = lifted.complete(captured) if lifted else captured
     _refuse_fixed(model, seen, captured)
     return settle_guards(model, seen, captured) if settle else captured
-
-
-def _wrong(model: torch.nn.Module, seen: Observation, captured: Captured) -> str:
-    """Why a program computes something else than was recorded; ``""`` if it does not."""
-    checks = compare_calls(captured.program, seen, captured.joined, model=model)
-    return next((one.verdict.about("it") for one in checks if not one.ok), "")
 
 
 def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:
@@ -249,7 +245,7 @@ class _Driver:
             self.registered = register_containers(result)
             if self.registered:
                 outcome = _try(self.model, self.seen, strategy, self.custom_patches)
-        error = None if outcome.error is None else _brief(outcome.error)
+        error = None if outcome.error is None else brief_error(outcome.error)
         self.attempts.append(Attempt(strategy.text, error, outcome.hit))
         if outcome.error is not None:
             self.errors.append(outcome.error)
@@ -395,11 +391,3 @@ def _silent() -> Iterator[None]:
     with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield
-
-
-def _brief(error: BaseException) -> str:
-    """The first line that says something, at most 300 characters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = ("your code specialized", "inferred a static shape", "0/1 specialized")
-    marked = [line.lstrip("- ") for line in lines if any(text in line for text in telling)]
-    return f"{type(error).__name__}: {(marked or lines or [''])[0]}"[:300]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from torchferry.capturer.names import DISPATCH
 
-__all__ = ["expression", "function_text", "names_text", "place", "test_text", "written_text"]
+__all__ = ["condition_text", "expression", "function_text", "names_text", "place", "written_text"]
 
 
 def function_text(
@@ -23,16 +23,16 @@ def function_text(
     return f"def {title}({', '.join(parameters)}):\n{textwrap.indent(text, '    ')}\n"
 
 
-def test_text(test: ast.expr) -> str:
+def condition_text(test: ast.expr) -> str:
     """A condition as text; ``not``, ``and`` and ``or`` would ask a tensor for its value."""
     match test:
         case ast.UnaryOp(ast.Not(), operand):
-            return f"{DISPATCH}.invert({test_text(operand)})"
+            return f"{DISPATCH}.invert({condition_text(operand)})"
         case ast.BoolOp(operator, [first, *others]):
             name = "both" if isinstance(operator, ast.And) else "either"
-            text = test_text(first)
+            text = condition_text(first)
             for other in others:
-                text = f"{DISPATCH}.{name}({text}, lambda: {test_text(other)})"
+                text = f"{DISPATCH}.{name}({text}, lambda: {condition_text(other)})"
             return text
     return ast.unparse(test)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchferry.capturer.code_text import expression, place, test_text
+from torchferry.capturer.code_text import condition_text, expression, place
 from torchferry.capturer.names import DISPATCH, OWN, assigned, captured_within, obstacle
 from torchferry.values.source_line import LIMIT
 
@@ -106,7 +106,7 @@ class Constructs:
         return self.replace(
             statement,
             f"def _fail_{line}():\n    {ast.unparse(failed)}\n"
-            f"{DISPATCH}.check({test_text(test)}, _fail_{line})",
+            f"{DISPATCH}.check({condition_text(test)}, _fail_{line})",
         )
 
     def conditional(self, node: ast.IfExp) -> ast.expr:
@@ -116,7 +116,7 @@ class Constructs:
             self.note(node, reason)
             return node
         sides = (f"lambda {OWN}: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
-        text = f"{DISPATCH}.choose({test_text(node.test)}, {', '.join(sides)})[0]"
+        text = f"{DISPATCH}.choose({condition_text(node.test)}, {', '.join(sides)})[0]"
         self.count += 1
         self.places.add(f"{self.file}:{node.lineno}")
         return expression(text, node)

@@ -11,10 +11,10 @@ import ast
 from collections.abc import Sequence
 
 from torchferry.capturer.code_text import (
+    condition_text,
     expression,
     function_text,
     names_text,
-    test_text,
     written_text,
 )
 from torchferry.capturer.constructs import Constructs
@@ -150,7 +150,7 @@ class Rewriter(Constructs):
             text += function_text(f"{title}_{line}", self._kept(side, bound), inner, names)
         written = written_text(names, only_changed(body) & bound)
         bound |= set(names)
-        test = test_text(statement.test)
+        test = condition_text(statement.test)
         call = f"{DISPATCH}.choose({test}, _then_{line}, _else_{line}{written})"
         return self.replace(statement, f"{text}{names_text(names)} = {call}")
 
@@ -172,7 +172,7 @@ class Rewriter(Constructs):
         for title, side in zip(("_then", "_else"), sides, strict=True):
             inner = [*self._own(side, bound), *self._side(side, bound)]
             text += function_text(f"{title}_{line}", self._kept(side, bound), inner)
-        call = f"{DISPATCH}.decide({test_text(statement.test)}, _then_{line}, _else_{line})"
+        call = f"{DISPATCH}.decide({condition_text(statement.test)}, _then_{line}, _else_{line})"
         return self.replace(statement, f"{text}return {call}")
 
     def _kept(self, body: Sequence[ast.stmt], bound: set[str]) -> list[str]:
@@ -198,7 +198,9 @@ class Rewriter(Constructs):
         line, inner = statement.lineno, self._looped(statement.body, names, bound)
         written = written_text(names, only_changed(statement.body))
         text = function_text(f"_body_{line}", names, inner, names)
-        text += f"def _test_{line}({', '.join(names)}):\n    return {test_text(statement.test)}\n"
+        text += (
+            f"def _test_{line}({', '.join(names)}):\n    return {condition_text(statement.test)}\n"
+        )
         call = f"{DISPATCH}.repeat(_test_{line}, _body_{line}, {names_text(names)}{written})"
         return self.replace(statement, f"{text}{names_text(names)} = {call}")
 

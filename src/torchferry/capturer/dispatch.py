@@ -335,17 +335,17 @@ def _through(names: Names, written: Written | None) -> Names:
 
 
 def _tensors(names: Names) -> Names:
-    tensors: Names = tuple(
+    tensors: list[Any] = [
         torch.full((), one, dtype=_dtype(one)) if isinstance(one, bool | int | float) else one
         for one in names
-    )
-    for one in tensors:
-        if not isinstance(one, torch.Tensor):
-            raise TypeError(
-                f"a tensor decides what a name is that holds a {type(one).__name__}: "
-                "only tensors can come out of torch.cond and loops"
-            )
-    return tensors
+    ]
+    others = [type(one).__name__ for one in tensors if not isinstance(one, torch.Tensor)]
+    if others:
+        raise TypeError(
+            f"a tensor decides what a name is that holds a {others[0]}: "
+            "only tensors can come out of torch.cond and loops"
+        )
+    return tuple(tensors)
 
 
 def _dtype(value: float) -> torch.dtype:

@@ -20,7 +20,7 @@ from torchferry.observer.tree import input_sizes, program_inputs
 from torchferry.values.kinds import attempt
 from torchferry.values.reliance import Reliance
 
-__all__ = ["Attempt", "Captured"]
+__all__ = ["Attempt", "Captured", "brief_error"]
 
 _UNLIMITED = 2**31  # a bound as large as this is none
 
@@ -66,6 +66,7 @@ class Captured:
             the program runs, not the capture.
         unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
             not, or nobody ran it.
+        state: the initial value of each piece of state that is lifted, by name.
     """
 
     program: ExportedProgram
@@ -83,6 +84,7 @@ class Captured:
     relies: tuple[Reliance, ...] = ()
     decided: frozenset[tuple[str, int]] = frozenset()
     unproven: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -97,11 +99,16 @@ class Captured:
 
         Raises:
             Mismatch: the program is wrong for the call it was captured with.
-            UsageError: ``torch.export`` cannot write it, or what it relies on; or the path cannot
-                be written.
+            UsageError: ``torch.export`` cannot write it, or what it relies on, or its state; or
+                the path cannot be written.
         """
         if self.unproven:
             raise Mismatch(f"{self.unproven}: it is not saved, as a .pt2 file cannot say so")
+        if self.state:
+            raise UsageError(
+                "the state of the model is lifted, which no .pt2 file says: convert the capture "
+                "itself, torchferry.to_onnx(captured)"
+            )
         if self.relies:
             raise UsageError(
                 f"the model's code asks for the {', '.join(self.relies)} of its arguments, which "
@@ -142,3 +149,11 @@ class Captured:
                     high = int(upper) if upper.is_Integer and upper < _UNLIMITED else None
                     found[name] = (int(ranges[symbol].lower), high)
         return found
+
+
+def brief_error(error: BaseException) -> str:
+    """The first line that says something, at most 300 characters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = ("your code specialized", "inferred a static shape", "0/1 specialized")
+    marked = [line.lstrip("- ") for line in lines if any(text in line for text in telling)]
+    return f"{type(error).__name__}: {(marked or lines or [''])[0]}"[:300]

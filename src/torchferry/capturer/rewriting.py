@@ -8,10 +8,12 @@ from typing import Literal
 
 import torch
 
+from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.aliases import constructs_of, find_lost, leave_out
 from torchferry.capturer.result import Captured
 from torchferry.capturer.rewrite import Rewriting, rewritten
 from torchferry.errors import CaptureError
+from torchferry.observer import Observation
 
 __all__ = ["Rewrite", "capture_rewritten"]
 
@@ -24,10 +26,7 @@ Run = Callable[[Rewriting | None], Captured]
 
 
 def capture_rewritten(
-    model: torch.nn.Module,
-    run: Run,
-    rewrite: Rewrite,
-    wrong: Callable[[Captured], str],
+    model: torch.nn.Module, seen: Observation, run: Run, rewrite: Rewrite
 ) -> Captured:
     """Capture a model, and rewrite what asks for values or fixes sizes.
 
@@ -37,9 +36,9 @@ def capture_rewritten(
 
     Args:
         model: any module.
+        seen: its calls.
         run: captures it, given what was rewritten.
         rewrite: whether to do so.
-        wrong: why a program does not compute what the model does; ``""`` if it does.
 
     Raises:
         CaptureError: neither is captured.
@@ -51,7 +50,7 @@ def capture_rewritten(
     if not rewrite or not lines:
         return _result(plain)
     better = _attempted(lambda _: _rounds(model, run, (), lines), None)
-    return _better(plain, better, wrong)
+    return _better(plain, better, lambda found: _wrong(model, seen, found))
 
 
 def _better(
@@ -74,6 +73,12 @@ def _better(
         plain.add_note(reason)
         raise plain
     return replace(plain, declined=tuple(found.declined) or (reason,))
+
+
+def _wrong(model: torch.nn.Module, seen: Observation, captured: Captured) -> str:
+    """Why a program computes something else than was recorded; ``""`` if it does not."""
+    checks = compare_calls(captured.program, seen, captured.joined, model=model)
+    return next((one.verdict.about("it") for one in checks if not one.ok), "")
 
 
 def _first_line(error: CaptureError) -> str:

@@ -18,9 +18,13 @@ from torchferry.capturer.watch import line_of_frame
 from torchferry.seams.huggingface import BOOKKEEPING
 from torchferry.seams.pytorch import OpOverload, schema_of
 
-__all__ = ["Change", "watch_state", "written_buffers"]
+__all__ = [
+    "SET", "UNSEEN", "Change", "Watch", "attributes_of_model", "watch_attributes", "watch_state",
+    "written_buffers",
+]  # fmt: skip
 
 _LOCK = threading.RLock()  # classes are changed for all threads, and put back in order
+_PLAIN = (bool, int, float, str, torch.Tensor, type(None))
 _CONTAINERS = (list, dict, set, deque)
 
 
@@ -44,8 +48,8 @@ class Change:
         read = f", which {self.line} reads before the call sets it" if self.line else ""
         return (
             f"forward changes self.{self.name} from {self.before} to {self.after}{read}; the "
-            f"exported program has {self.before} in every call: register it as a buffer and "
-            "update that, or make it an argument and an output"
+            f"exported program has {self.before} in every call: register it as a buffer, and "
+            'export it with state="lift", or make it an argument and an output'
         )
 
 
@@ -65,38 +69,53 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
     """
     before = _state(model)
     changes: list[Change] = []
-    watch = _Watch()
-    with _LOCK, ExitStack() as stack:
-        for path, name in before:
-            stack.enter_context(watch.attribute(type(model.get_submodule(path)), name))
-        for cls in {type(module) for module in model.modules()}:
-            stack.enter_context(watch.missing(cls))
+    with watch_attributes(model) as watch:
         yield changes
     after = _state(model)
     for place in {**before, **after}:
         value, now = before.get(place, _ABSENT), after.get(place, _ABSENT)
-        path, name = place
-        first = watch.first.get((id(model.get_submodule(path)), name), _UNSEEN)
-        if first is not _SET and _differ(value, now) and (place in before or first is not _UNSEEN):
-            full = f"{path}.{name}" if path else name
-            line = "" if first is _UNSEEN else first
+        first = watch.first_use(model, *place)
+        if first is not SET and _differ(value, now) and (place in before or first is not UNSEEN):
+            full = ".".join(filter(None, place))
+            line = "" if first is UNSEEN else first
             changes.append(Change(full, _shown(value), _shown(now), line))
 
 
+@contextmanager
+def watch_attributes(model: torch.nn.Module) -> Iterator[Watch]:
+    """Note, while the block runs, what is done first with each attribute of a model.
+
+    Args:
+        model: any module; numbers, texts, tensors and containers of its submodules count too.
+    """
+    watch = Watch()
+    with _LOCK, ExitStack() as stack:
+        for path, name in _state(model):
+            stack.enter_context(watch.attribute(type(model.get_submodule(path)), name))
+        for cls in {type(module) for module in model.modules()}:
+            stack.enter_context(watch.missing(cls))
+        yield watch
+
+
 _ABSENT = object()
-_SET, _UNSEEN = "set", "unseen"  # no line of code reads like these
+SET, UNSEEN = "set", "unseen"
+"""What `Watch.first_use` says in place of a line; no line of code reads like these."""
 
 
-class _Watch:
+class Watch:
     """Notes what is done first with attributes: a line reads them, or they are set.
 
     Attributes:
-        first: ``id`` of a module, and a name → `_SET`, or the line that reads it.
+        first: ``id`` of a module, and a name → `SET`, or the line that reads it.
     """
 
     def __init__(self) -> None:
         self.first: dict[tuple[int, str], str] = {}
         self.replaced: set[tuple[type[Any], str]] = set()
+
+    def first_use(self, model: torch.nn.Module, path: str, name: str) -> str:
+        """The line that read an attribute before it was set; else `SET` or `UNSEEN`."""
+        return self.first.get((id(model.get_submodule(path)), name), UNSEEN)
 
     @contextmanager
     def attribute(self, cls: type[Any], name: str) -> Iterator[None]:
@@ -118,7 +137,7 @@ class _Watch:
 
         def write(module: Any, value: Any) -> None:
             if not torch.compiler.is_dynamo_compiling():
-                self.first.setdefault((id(module), name), _SET)
+                self.first.setdefault((id(module), name), SET)
             vars(module)[name] = value
 
         def delete(module: Any) -> None:
@@ -173,23 +192,32 @@ def written_buffers(program: ExportedProgram) -> set[str]:
     return found
 
 
-def _state(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
-    found: dict[tuple[str, str], Any] = {}
+def attributes_of_model(model: torch.nn.Module) -> Iterator[tuple[str, str, Any]]:
+    """Path, name and value of the attributes of a model's modules, and of plain ones of classes.
+
+    Private attributes of PyTorch's own modules and what libraries count on their own are left out.
+    """
     for path, module in model.named_modules():
         inherited = {
             name: value for cls in reversed(type(module).__mro__)
             if not cls.__module__.startswith(("torch.", "builtins"))
-            for name, value in vars(cls).items() if not name.startswith("__")
+            for name, value in vars(cls).items()
+            if not name.startswith("__") and isinstance(value, _PLAIN + _CONTAINERS)
         }  # fmt: skip
         for name, value in {**inherited, **vars(module)}.items():
             # Private ones of torch.nn.Module are among those with an underscore.
             private = name.startswith("_") and type(module).__module__.startswith("torch.")
-            if private or name in BOOKKEEPING:
-                continue
-            if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
-                found[path, name] = value
-            elif isinstance(value, _CONTAINERS) and name not in vars(torch.nn.Module()):
-                found[path, name] = len(value)
+            if not private and name not in BOOKKEEPING:
+                yield path, name, value
+
+
+def _state(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
+    for path, name, value in attributes_of_model(model):
+        if isinstance(value, _PLAIN):
+            found[path, name] = value
+        elif isinstance(value, _CONTAINERS) and name not in vars(torch.nn.Module()):
+            found[path, name] = len(value)
     return found
 
 

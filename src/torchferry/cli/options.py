@@ -14,8 +14,11 @@ __all__ = [
     "DtypeOption",
     "InputsOption",
     "ModelArgument",
+    "RewriteOption",
     "RuntimeOption",
     "SizesOption",
+    "StateChoice",
+    "StateOption",
     "repeated",
 ]
 
@@ -70,6 +73,27 @@ BudgetOption = Annotated[
 ]
 DtypeOption = Annotated[
     Dtype | None, typer.Option(help="Convert the model first.  [default: as it is]")
+]
+
+
+class StateChoice(StrEnum):
+    """What ``--state`` takes."""
+
+    refuse = "refuse"
+    lift = "lift"
+
+
+RewriteOption = Annotated[
+    bool | None,
+    typer.Option(help="Rewrite ifs and loops on tensors, first or never; else where needed."),
+]
+
+StateOption = Annotated[
+    StateChoice,
+    typer.Option(
+        help="Refuse what the model keeps from call to call, or lift it: to inputs state.NAME and "
+        "outputs state_next.NAME."
+    ),
 ]
 
 

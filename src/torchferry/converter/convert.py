@@ -17,11 +17,13 @@ from torchferry.converter.functions import extract_functions
 from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
+from torchferry.graph.outline import STATE_KEY
 from torchferry.graph.runtime import installed, newest_opset, store_least
 from torchferry.observer.conditions import conditions_of, guards_of_special_sizes
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
 from torchferry.values.source_line import user_line
+from torchferry.values.step import write_state
 
 __all__ = ["OPSETS", "TORCH_OPSETS", "check_opset", "convert", "convert_with_torch"]
 
@@ -31,7 +33,7 @@ OPSETS = range(18, min(onnx.defs.onnx_opset_version(), newest_opset(installed())
 TORCH_OPSETS = range(18, 24)  # what torch.onnx 2.13 writes
 
 
-_KNOWN = ("relies", "unproven")  # what a `Capture` says of its program, for the signature
+_KNOWN = ("relies", "unproven", "state")  # what a `Capture` says of its program
 
 
 class Capture(Protocol):
@@ -56,6 +58,10 @@ class Capture(Protocol):
     @property
     def unproven(self) -> str:
         """Why it is wrong for the call it was captured with."""
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The initial value of each piece of lifted state."""
 
 
 def convert(
@@ -178,11 +184,14 @@ def _finished(
     defaults: Mapping[str, Any] | None,
     *,
     conditions: Iterable[Condition],
+    state: Mapping[str, Any] | None = None,
     **known: Any,
 ) -> ir.Model:
     conditions = [*conditions, *_of_kernels(model), *_of_writes(program, names)]
     read = signature.read_signature(program, defaults, conditions, names)
     signature.write_signature(model, replace(read, **known))
+    if state:
+        model.metadata_props[STATE_KEY] = write_state(state)
     store_least(model)
     return model
 

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
-from torchferry.converter.in_place import is_seen_write
+from torchferry.converter.in_place import is_seen_write, updates_statistics
 from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import note_guards
@@ -56,7 +56,7 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
             break
         first = False
         with said(program):
-            hidden = aliasing_targets(program) if writes else ()
+            hidden = {*aliasing_targets(program), *_trained(program)} if writes else ()
             table |= {target: how for target in hidden if (how := decomposition(target))}
             traced = _traced(program, table)
         program = traced
@@ -99,6 +99,12 @@ def _table(program: ExportedProgram, known: Callable[[Any], bool]) -> dict[Any, 
     if all(known(target) or decomposition(target) is None for target in _calls(program)):
         return {}
     return {target: how for target, how in _decompositions().items() if not known(target)}
+
+
+def _trained(program: ExportedProgram) -> Iterator[Any]:
+    """Normalizations that update statistics: those they are made of say so."""
+    for graph in graphs_of(program):
+        yield from (node.target for node in graph.nodes if updates_statistics(node))
 
 
 def _writes_in_place(program: ExportedProgram) -> bool:

@@ -14,9 +14,10 @@ from torch import fx
 from torchferry.seams.operators import Absent, aten
 from torchferry.seams.pytorch import OpOverload, overload_name, schema_of
 
-__all__ = ["functional_form", "is_seen_write", "unseen"]
+__all__ = ["functional_form", "is_seen_write", "unseen", "updates_statistics"]
 
 _HARMLESS = {aten.detach_.default}
+_NORMS = {aten.batch_norm.default, aten.instance_norm.default}
 
 # Their results share no memory with an argument, in any case.
 _FRESH = frozenset(
@@ -67,9 +68,19 @@ def unseen(node: fx.Node) -> bool:
     return all(user.target in _FRESH and user < node for user in others)
 
 
+def updates_statistics(node: fx.Node) -> bool:
+    """Whether a node is a normalization in training mode, which updates running statistics.
+
+    The schemas of these operators do not say so.
+    """
+    return node.target in _NORMS and node.args[5] is True and node.args[3] is not None
+
+
 def is_seen_write(node: fx.Node) -> bool:
     """Whether a node writes in place to memory that another node or the caller may read."""
     target = node.target
+    if updates_statistics(node):
+        return True
     if not isinstance(target, OpOverload) or target in _HARMLESS:
         return False
     return schema_of(target).is_mutable and not unseen(node)

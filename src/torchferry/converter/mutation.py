@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from torchferry.converter.aliasing import hidden_view, is_view, said
 from torchferry.converter.functional import functional
+from torchferry.converter.in_place import updates_statistics
 from torchferry.errors import ConversionError
 from torchferry.seams.pytorch import pytree, schema_of
 from torchferry.values.source_line import user_line
@@ -24,7 +25,6 @@ _KINDS = {
     InputKind.PARAMETER: "parameter",
     InputKind.USER_INPUT: "input",
 }
-_NORMS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)
 
 
 def refuse_mutations(program: ExportedProgram) -> None:
@@ -64,9 +64,10 @@ def refuse_mutations(program: ExportedProgram) -> None:
             + (f", at {line}" if line else "")
             + ". An ONNX graph has no state, so the write would be lost: "
             + (
-                "call model.eval() first"
+                'call model.eval() first, or keep the statistics: state="lift"'
                 if training
-                else "return the new value as an output, or take a copy first (x = x.clone())"
+                else "return the new value as an output, take a copy first (x = x.clone()), or "
+                'keep it from call to call: state="lift"'
             ),
             node=first.name,
             source_line=line,
@@ -99,8 +100,7 @@ def _written_by(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     # torch.tensor(...) inside forward is traced as detach_ of a fresh copy; it writes nothing.
     if node.target is not torch.ops.aten.detach_.default:
         yield from (argument for argument, written in _aliased(node) if written)
-    # The schemas of these do not say that they update the statistics when they train.
-    if node.target in _NORMS and node.args[5] is True:
+    if updates_statistics(node):
         yield from (arg for arg in node.args[3:5] if isinstance(arg, torch.fx.Node))
 
 

@@ -28,6 +28,7 @@ from torchferry.seams.versions import installed
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import Constant, Signature, Slot
+from torchferry.values.step import Step
 
 __all__ = ["read_signature", "write_signature"]
 
@@ -158,6 +159,9 @@ def _outputs(
             leaves.append(_constant(path, leaf))
             continue
         name = output_name(path)
+        if isinstance(stand_ins.nested, Step):
+            state = path_text(("state_next", *path[1:]))
+            name = state if path[0] == 1 else output_name(path[1:])
         while name in taken:
             name = f"output_{name}"
         taken.add(name)

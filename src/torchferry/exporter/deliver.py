@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
 
+from torchferry.capturer.places import state_kept
 from torchferry.errors import UsageError
 from torchferry.exporter.export import Exporter, Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
@@ -59,12 +61,14 @@ def deliver(
     check_options(
         options.get("target", "onnx"), exporter, options.get("opset"),
         rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
+        state=options.get("state", "refuse"),
     )  # fmt: skip
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)
     mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
     load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
-    source, seen = _observed(load, steps := Steps(progress), check=check)
+    lift = options.get("state") == "lift"
+    source, seen = _observed(load, steps := Steps(progress), check=check, lift=lift)
     with publish(out, replace=replace) as staging:
         return _finished(export(
             source.program or source.model, seen, title=source.title, steps=steps,
@@ -91,7 +95,7 @@ def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter)
 
 
 def _observed(
-    load: Callable[..., Source], steps: Steps, *, check: bool
+    load: Callable[..., Source], steps: Steps, *, check: bool, lift: bool
 ) -> tuple[Source, Observation]:
     """The model, and calls of it: run, or only given when nothing is to be verified."""
     with steps.step("load model") as made:
@@ -100,7 +104,8 @@ def _observed(
     if not check:
         seen = Observation.from_inputs(source.model, source.input_sets)
         return source, source.observed(seen)
-    with steps.step("observe") as made, observe(source.model) as seen:
+    kept = state_kept(source.model) if lift else nullcontext()
+    with steps.step("observe") as made, kept, observe(source.model) as seen:
         run_sets(source)
         made(counted(len(seen.calls), "call"))
     return source, source.observed(seen)

@@ -14,6 +14,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
+from torchferry.capturer.lift import Lifted, State, check_state, lift_state
+from torchferry.capturer.places import state_kept
 from torchferry.capturer.registering import register_arguments
 from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.rewriting import Rewrite
@@ -25,6 +27,7 @@ from torchferry.exporter import outcome
 from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.in_a_row import InARow, verify_in_a_row
 from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
@@ -67,10 +70,8 @@ def export(
     file: Path | None = None,
     regions: Sequence[Region] = (),
     check: bool = True, rewrite: Rewrite = "auto", strict: bool = False,
-    sizes: Stated = None,
-    budget: float | None = None,
-    progress: Progress = None,
-    onnxruntime: str | None = None,
+    sizes: Stated = None, budget: float | None = None,
+    progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -92,6 +93,7 @@ def export(
         budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
         onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
+        state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -99,11 +101,26 @@ def export(
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions))
-    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime)
+    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime, state)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
-        found = _walk(model, _observation(model, seen, sizes, run=check), plan, path)
+        model, seen, plan = _prepared(model, seen, sizes, plan)
+        found = _walk(model, seen, plan, path)
         return _reported(found, title or found.seen.title, plan, path)
+
+
+def _prepared(
+    model: torch.nn.Module | ExportedProgram, seen: Any, sizes: Stated, plan: _Plan
+) -> tuple[torch.nn.Module | ExportedProgram, Observation, _Plan]:
+    if plan.state == "refuse":
+        return model, _observation(model, seen, sizes, run=plan.check), plan
+    if isinstance(model, ExportedProgram):
+        raise UsageError("state lift needs the model's code: a captured program has none")
+    with state_kept(model):
+        seen = _observation(model, seen, sizes, run=plan.check)
+    if lifted := lift_state(model, seen):
+        model, seen = lifted.model, lifted.seen
+    return model, seen, replace(plan, lifted=lifted)
 
 
 def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgram:
@@ -117,7 +134,7 @@ def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgr
 
 def check_options(
     target: str, exporter: str, opset: int | None, *, rewrite: Rewrite = "auto",
-    onnxruntime: str | None = None,
+    onnxruntime: str | None = None, state: State = "refuse",
 ) -> None:  # fmt: skip
     """Check, before any work is done, what is chosen by name or number.
 
@@ -128,8 +145,9 @@ def check_options(
     for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
         if value not in known:
             raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    if rewrite is True and exporter != "to_onnx":
-        raise UsageError(f"rewrite needs exporter to_onnx: {exporter} captures the model itself")
+    asked = "rewrite" * (rewrite is True) or "state lift" * (check_state(state) == "lift")
+    if asked and exporter != "to_onnx":
+        raise UsageError(f"{asked} needs exporter to_onnx: {exporter} captures the model itself")
     check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
     newest = newest_opset(version := check_version(onnxruntime))
     if opset is not None and opset > newest:
@@ -151,11 +169,13 @@ class _Plan:
     strict: bool
     budget: float | None
     onnxruntime: str | None
+    state: State
+    lifted: Lifted | None = None
 
     def __post_init__(self) -> None:
         check_options(
             self.target, self.exporter, self.opset, rewrite=self.rewrite,
-            onnxruntime=self.onnxruntime,
+            onnxruntime=self.onnxruntime, state=self.state,
         )  # fmt: skip
 
 
@@ -170,6 +190,7 @@ class Options(TypedDict, total=False):
     strict: bool
     budget: float | None
     onnxruntime: str | None
+    state: State
 
 
 def _walk(
@@ -193,18 +214,10 @@ def _walk(
     if session is not None:
         with steps.step("verify") as made:
             checks = verify(
-                module,
-                seen,
-                session,
-                tolerance=tolerance,
-                program=captured.program,
-                fixed=captured.sizes,
-                bounds=captured.bounds(seen),
-                conditions=conditions,
-                joined=captured.joined,
-                decided=captured.decided,
-                budget=plan.budget,
-            )
+                module, seen, session, tolerance=tolerance, program=captured.program,
+                fixed=captured.sizes, bounds=captured.bounds(seen), conditions=conditions,
+                joined=captured.joined, decided=captured.decided, budget=plan.budget,
+            )  # fmt: skip
             made(f"{counted(len(checks), 'set')} of sizes")
             note = fast_path_note(module, seen, tolerance)
         limits = find_limits(conditions, checks, captured.sizes)
@@ -212,11 +225,15 @@ def _walk(
     if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
         io.store_metadata(path, optimized.metadata_props)
         size = _bytes_of(path)
+    rows: tuple[InARow, ...] = ()
+    if plan.lifted and session is not None:
+        with steps.step("verify calls in a row"):
+            rows = verify_in_a_row(plan.lifted, Session(path), tolerance, checks, limits)
     # A program's module says that it trains whatever the model did.
     training = module.training and not isinstance(model, ExportedProgram)
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
-        size, training, limits, plan.strict, note,
+        size, training, limits, plan.strict, note, rows,
     )  # fmt: skip
 
 
@@ -296,6 +313,7 @@ def _converted(
             if plan.check and not plan.regions:
                 found = find_reliances(model, seen)
                 captured = replace(captured, relies=found.asked, unproven=found.unmet)
+            captured = plan.lifted.complete(captured) if plan.lifted else captured
         made(counted(len(captured.program.graph.nodes), "FX node"))
     with steps.step("convert") as made:
         translated = convert(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from torchferry.capturer import Captured
+from torchferry.exporter.in_a_row import InARow
 from torchferry.exporter.limits import Limits
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.verify import Check
@@ -34,6 +35,7 @@ class Findings:
         limits: where the exported model is right.
         strict: whether limits are faults.
         note: what else a reader of the comparison has to know.
+        in_a_row: comparisons with PyTorch of several calls in a row.
     """
 
     seen: Observation
@@ -49,3 +51,4 @@ class Findings:
     limits: Limits = field(default_factory=Limits)
     strict: bool = False
     note: str = ""
+    in_a_row: tuple[InARow, ...] = ()

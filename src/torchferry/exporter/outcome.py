@@ -9,6 +9,7 @@ from torchferry.capturer.advice import around
 from torchferry.exporter import tables
 from torchferry.exporter.dimension import DimensionCheck, check_dimensions
 from torchferry.exporter.findings import Findings
+from torchferry.exporter.in_a_row import problems_in_a_row, row_table
 from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
@@ -45,6 +46,7 @@ def report(found: Findings, title: str) -> Report:
             Section("Dynamic dimensions", (tables.dimension_table(dimensions),)),
             Section("Outputs against PyTorch", (tables.output_table(found), *_notes(found))),
             Section("Sizes tried", (tables.sizes_table(found),)),
+            *_in_a_row(found),
             Section("Inputs", (tables.argument_table(found.seen.arguments),), brief=False),
             Section("Steps", (tables.step_table(found),)),
             Section("Time and memory", tables.step_bars(found), brief=False),
@@ -55,6 +57,11 @@ def report(found: Findings, title: str) -> Report:
         ),
         data=_data(found, dimensions),
     )
+
+
+def _in_a_row(found: Findings) -> tuple[Section, ...]:
+    rows = found.in_a_row
+    return (Section("Calls in a row", (row_table(rows),)),) if rows else ()
 
 
 def _notes(found: Findings) -> tuple[Facts, ...]:
@@ -72,10 +79,19 @@ def _success(found: Findings) -> str:
     said = ", ".join(f"{name} ({why})" if why else name for name, why in random.items())
     return (
         f"{counted(len(equal), 'output')} equal{'s' * (len(equal) == 1)} PyTorch's at "
-        f"{counted(sets, 'set')} of sizes, max abs {worst:.2g}"
+        f"{counted(sets, 'set')} of sizes, max abs {worst:.2g}{_said_of_state(found)}"
         + (f"; not compared, being random: {said}" if random else "")
         + "".join(f"; verified where {text}" for text in _limit_texts(found))
     )
+
+
+def _said_of_state(found: Findings) -> str:
+    """What was lifted, and how many calls in a row were equal."""
+    if not found.captured.state:
+        return ""
+    rows = [row.count for row in found.in_a_row if row.ok]
+    proven = f" in up to {max(rows)} calls in a row" if rows else ""
+    return f"; {counted(len(found.captured.state), 'value')} of state lifted, right{proven}"
 
 
 def _limit_texts(found: Findings) -> list[str]:
@@ -90,7 +106,8 @@ def _limit_texts(found: Findings) -> list[str]:
 
 def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str]:
     """One sentence a fault: what, where, what to do."""
-    if found.training and any(not o.verdict.ok for check in found.checks for o in check.outputs):
+    within = [check for check in found.checks if found.limits.meets(check.sizes)]
+    if found.training and any(not o.verdict.ok for check in within for o in check.outputs):
         yield "the model is in training mode, where dropout is random: call model.eval() first"
     compared = any(check.ok or check.failed for check in found.checks)
     if not compared:
@@ -118,6 +135,7 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
                 "sizes that the model takes"
             )
     yield from _faults(found)
+    yield from problems_in_a_row(found.in_a_row)
 
 
 def _branches(found: Findings) -> Iterator[str]:
@@ -228,6 +246,11 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
             "target": found.target,
             "exporter": found.exporter,
         },
+        "in_a_row": [
+            {"calls": row.count, "title": row.title, "ok": row.ok, "refused": row.refused,
+             "error": row.error, "wrong": [one.name for one in row.wrong]}
+            for row in found.in_a_row
+        ],
         "note": found.note,
         "tolerance": {"atol": found.tolerance.atol, "rtol": found.tolerance.rtol},
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
+import torch
 from torch.export import ExportedProgram
 
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.graph.outline import STATE_KEY
 from torchferry.report.model import Report
 from torchferry.report.quantity import counted
 from torchferry.runner import Session
+from torchferry.values.step import read_state
 
 __all__ = ["OnnxProgram", "load"]
 
@@ -27,13 +31,17 @@ class OnnxProgram:
     """An exported model.
 
     Called with the original model's arguments (nested, caches included), it runs onnxruntime and
-    returns what the original returns, as torch tensors.
+    returns what the original returns, as torch tensors. Where the state of the model was lifted,
+    the program carries it from call to call; a call that fails leaves it as it was. Threads may
+    share a program: its calls run one after the other then.
 
     Attributes:
         model: the ``onnx_ir`` model.
         program: the ``ExportedProgram`` it came from; ``None`` for a loaded file.
         report: what the export found; ``None`` for a loaded file.
         path: where it was saved or loaded from.
+        state: the state that the next call begins with, by name; empty for a model without lifted
+            state. Its items may be set.
     """
 
     model: ir.Model
@@ -41,6 +49,11 @@ class OnnxProgram:
     report: Report | None = None
     path: Path | None = None
     _stamp: tuple[int, ...] | None = field(default=None, init=False)
+    state: dict[str, torch.Tensor] = field(init=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.reset()
 
     def __repr__(self) -> str:
         """How large the model is, what the export found, and where it is saved."""
@@ -95,14 +108,28 @@ class OnnxProgram:
         io.save(self.model, temporary)
         return Session(temporary)
 
+    def reset(self) -> None:
+        """Put the initial state back: the state that the model had when it was exported.
+
+        Raises:
+            UsageError: the model's metadata cannot be read.
+        """
+        text = self.model.metadata_props.get(STATE_KEY)
+        self.state = {} if text is None else read_state(text)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run onnxruntime with the original model's arguments.
 
         Raises:
-            UsageError: the arguments do not fit.
+            UsageError: the arguments or the state do not fit.
             RunError: onnxruntime failed.
         """
-        return self.session(*args, **kwargs)
+        if STATE_KEY not in self.model.metadata_props:
+            return self.session(*args, **kwargs)
+        with self._lock:
+            step = self.session.step(self.state, args, kwargs)
+            self.state = {name: torch.as_tensor(v) for name, v in step.state_next.items()}
+        return step.outputs
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torchferry.capturer import Captured, patch_rows
 from torchferry.report.model import Cell, Facts, Section, Source, Table
+from torchferry.values.step import state_text
 
 __all__ = ["capture_data", "capture_sections"]
 
@@ -35,6 +36,9 @@ def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section
             "item; the exported one as a list of one tensor, the items one after the other"
         )
         sections.append(Section("Joined outputs", (Facts((("joined", text),)),), brief=brief))
+    if captured.state:
+        text = ", ".join(f"{name} ({state_text(one)})" for name, one in captured.state.items())
+        sections.append(Section("State", (Facts((("state lifted", text),)),)))
     if captured.rewritten:
         sections.append(Section("Rewritten", (Source("", captured.rewritten),)))
     if captured.declined:
@@ -66,4 +70,5 @@ def capture_data(captured: Captured) -> dict[str, Any]:
         "rewritten": captured.rewritten,
         "joined": list(captured.joined),
         "declined": list(captured.declined),
+        "state": {name: state_text(value) for name, value in captured.state.items()},
     }

@@ -136,8 +136,7 @@ def verify(
         decided: the same.
         budget: seconds that all sizes that are made may take; see `Budget`.
 
-    Returns:
-        One check a set of sizes. Sizes that the original model refuses are listed as such.
+    Returns: one check a set of sizes, of those too that the original model refuses.
     """
     runner = _Runner(
         model, seen, session, tolerance, program=program, joined=joined, conditions=conditions,

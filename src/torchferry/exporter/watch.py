@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from torchferry.capturer.places import state_kept
 from torchferry.converter.dimension import name_dimensions
 from torchferry.exporter.factory import call
 from torchferry.exporter.paste import Pasted, export_source
@@ -73,6 +75,7 @@ def run_source(
     *,
     sizes: Stated = None,
     least: int = 2,
+    lift: bool = False,
 ) -> tuple[Source, Observation]:
     """Load a model and run it on every input set.
 
@@ -83,12 +86,14 @@ def run_source(
         steps: gets the steps ``load model`` and ``observe``.
         sizes: the legal sizes.
         least: how many input sets are needed.
+        lift: whether the state of the model is lifted afterwards, and must be as it was.
 
     Raises:
         UsageError: the model or the inputs cannot be used, or a run raises: says on which set.
     """
     source = load_model(model, inputs, dtype, steps, sizes=sizes, least=least)
-    with steps.step("observe") as made, observe(source.model) as seen:
+    kept = state_kept(source.model) if lift else nullcontext()
+    with steps.step("observe") as made, kept, observe(source.model) as seen:
         run_sets(source)
         made(counted(len(seen.calls), "call"))
     return source, source.observed(seen)

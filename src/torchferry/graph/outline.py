@@ -16,8 +16,9 @@ from torchferry.errors import UsageError
 from torchferry.graph.integrity import check_text
 from torchferry.graph.runtime import LEAST_KEY
 
-__all__ = ["CONDITIONS_KEY", "Outline", "PathLike", "outline", "read_proto"]
+__all__ = ["CONDITIONS_KEY", "STATE_KEY", "Outline", "PathLike", "outline", "read_proto"]
 
+STATE_KEY = "pkg.torchferry.state"  # of the metadata: the state before the first call
 CONDITIONS_KEY = "pkg.torchferry.conditions"  # of the metadata: those of calls, one a line
 
 PathLike = str | Path
@@ -47,6 +48,8 @@ class Outline:
         conditions: what sizes of its inputs must fulfil, each with the line that decided it; of
             a model that torchferry exported.
         least_onnxruntime: the oldest version that computes it right, if the model says so.
+        state: name and type of what the model carries from call to call: the input ``state.NAME``
+            is given the output ``state_next.NAME`` of the call before.
     """
 
     path: Path
@@ -63,6 +66,7 @@ class Outline:
     metadata: tuple[str, ...]
     conditions: tuple[str, ...] = ()
     least_onnxruntime: str = ""
+    state: tuple[tuple[str, str], ...] = ()
 
 
 def read_proto(path: PathLike) -> onnx.ModelProto:
@@ -127,7 +131,18 @@ def outline(path: PathLike) -> Outline:
             for line in entry.value.splitlines()
         ),
         next((e.value for e in model.metadata_props if e.key == LEAST_KEY), ""),
+        tuple(_state(model)),
     )
+
+
+def _state(model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
+    if all(entry.key != STATE_KEY for entry in model.metadata_props):
+        return
+    outputs = {output.name for output in model.graph.output}
+    for value in model.graph.input:
+        name = value.name.removeprefix("state.")
+        if name != value.name and f"state_next.{name}" in outputs:
+            yield name, _type_text(value.type)
 
 
 def _graphs(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from torchferry.values.flatten import Path, path_text
+from torchferry.values.step import LIFTED
 
 __all__ = [
     "ALIASES",
@@ -56,7 +57,7 @@ def conventional_name(path: Path, axis: int, rank: int) -> str | None:
     'past_sequence_length'
     >>> conventional_name(("weights",), 1, 2)
     """
-    if rank == 0:
+    if rank == 0 or path[0] == LIFTED:
         return None
     if in_cache(path):
         length = "encoder_sequence_length" if "cross_attention_cache" in path else None
@@ -112,6 +113,8 @@ def input_name(path: Path) -> str:
     >>> input_name(("cache", "key_cache", 0)), input_name(("encoder", "mask")), input_name((1,))
     ('past_key_values.0.key', 'encoder.mask', 'args.1')
     """
+    if path[0] == LIFTED:
+        return path_text(("state", *path[1:]))
     path = unaliased(path)
     path = ("args", *path) if isinstance(path[0], int) else path
     return cache_name(str(path[0]), path) or path_text(path)

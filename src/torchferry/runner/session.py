@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +13,13 @@ import numpy as np
 import onnxruntime
 
 from torchferry.errors import RunError, UsageError
-from torchferry.graph.outline import outline
+from torchferry.graph.outline import STATE_KEY, outline
 from torchferry.graph.runtime import LEAST_KEY, too_old
 from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.runner.outputs import to_tensor
 from torchferry.seams.ort import ort_errors
 from torchferry.values.signature import SIGNATURE_KEY, Signature
+from torchferry.values.step import LIFTED, Step, read_state
 
 if TYPE_CHECKING:
     import torch
@@ -162,13 +163,53 @@ class Session:
     def _feeder(self) -> Feeder:
         return Feeder(self.signature, self.inputs)
 
+    @cached_property
+    def initial(self) -> dict[str, torch.Tensor]:
+        """The state before the first call, by name; empty if the model has no lifted state.
+
+        Raises:
+            UsageError: the metadata of the model cannot be read.
+        """
+        text = self.session.get_modelmeta().custom_metadata_map.get(STATE_KEY)
+        return {} if text is None else read_state(text)
+
+    def step(
+        self, state: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Step:
+        """Run a model whose state was lifted.
+
+        Args:
+            state: before the call, by name.
+            args: positional arguments of the original model.
+            kwargs: named ones.
+
+        Raises:
+            UsageError: the arguments or the state do not fit.
+            RunError: onnxruntime failed; names the node.
+        """
+        if state.keys() != self.initial.keys():
+            raise UsageError(
+                f"the state has {', '.join(state) or 'nothing'}, and the model takes "
+                f"{', '.join(self.initial)}: set these, or call reset()"
+            )
+        given = {
+            name: value.item()
+            if f"state.{name}" in self.signature.integers and value.ndim == 0
+            else value
+            for name, value in state.items()
+        }
+        step: Step = self(*args, **kwargs, **{LIFTED: given})
+        return step
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model.
+        """Run the model; one whose state was lifted begins with its initial state.
 
         Raises:
             UsageError: the arguments do not fit.
             RunError: onnxruntime failed; names the node.
         """
+        if self.initial and LIFTED not in kwargs:
+            return self.step(self.initial, args, kwargs).outputs
         return self.signature.nest(self.run(self._feeder(args, kwargs)))
 
     def run(self, feeds: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

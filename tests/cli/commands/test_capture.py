@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from torchferry.cli.commands.capture import capture
+from torchferry.cli.options import StateChoice
 from torchferry.errors import CaptureError, UsageError
 from torchferry.report.model import Table
 from torchferry.zoo.archive import load_program
@@ -82,6 +83,14 @@ def test_state_fails_the_report(models: Path) -> None:
     report = capture(f"{models}:Counts", inputs=f"{models}:sets")
     assert not report.ok
     assert any("forward changes self.n" in problem for problem in report.problems)
+
+
+def test_state_is_lifted_when_asked(models: Path) -> None:
+    report = capture(f"{models}:Counts", inputs=f"{models}:sets", state=StateChoice.lift)
+    assert report.ok, report.problems
+    assert report.data["state"] == {"n": "an integer"}
+    assert "state_n" in report.data["dynamic"]
+    assert all(check["ok"] for check in report.data["checks"])
 
 
 def test_control_flow_is_rewritten_when_asked(models: Path) -> None:

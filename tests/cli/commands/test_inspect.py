@@ -16,6 +16,7 @@ from torchferry.cli.commands.inspect import _DUMP, inspect
 from torchferry.dumper import open_dump
 from torchferry.dumper.document import DOCUMENT
 from torchferry.errors import UsageError
+from torchferry.graph.outline import STATE_KEY
 from torchferry.report import html, text
 from torchferry.report import json as as_json
 
@@ -104,6 +105,26 @@ def test_a_model(tmp_path):
     assert "1, 12 B" in page
     assert "Abs" in page
     assert report.data["operators"][0][1] == 1
+
+
+def test_the_state_of_a_model(tmp_path):
+    names = {"input": ("x", "state.a.tail"), "output": ("y", "state_next.a.tail")}
+    values = {
+        kind: [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in several]
+        for kind, several in names.items()
+    }
+    nodes = [
+        helper.make_node("Add", [*names["input"]], ["y"]),
+        helper.make_node("Identity", ["y"], ["state_next.a.tail"]),
+    ]
+    model = helper.make_model(helper.make_graph(nodes, "g", values["input"], values["output"]))
+    onnx.save(model, tmp_path / "x.onnx")
+    assert inspect(tmp_path / "x.onnx").data["state"] == ()  # names alone say nothing
+    helper.set_model_props(model, {STATE_KEY: "{}"})
+    onnx.save(model, tmp_path / "x.onnx")
+    report = inspect(tmp_path / "x.onnx")
+    assert report.data["state"] == (("a.tail", "FLOAT[2]"),)
+    assert "state_next.NAME" in shown(report)
 
 
 def test_tensors_of_any_origin(tmp_path):

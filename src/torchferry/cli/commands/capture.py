@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchferry.cli.options import DtypeOption, InputsOption, SizesOption
+from torchferry.cli.options import (
+    DtypeOption,
+    InputsOption,
+    RewriteOption,
+    SizesOption,
+    StateChoice,
+    StateOption,
+)
 from torchferry.errors import UsageError
 from torchferry.report.model import Cell, Report, Section, Table
 
@@ -35,12 +42,8 @@ def capture(
     patch: Annotated[
         bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
     ] = True,
-    rewrite: Annotated[
-        bool | None,
-        typer.Option(
-            help="Rewrite ifs and loops on tensors, first or never; else where they must be."
-        ),
-    ] = None,
+    rewrite: RewriteOption = None,
+    state: StateOption = StateChoice.refuse,
 ) -> Report:
     """Capture MODEL with torch.export and run the program at every size that was seen.
 
@@ -49,6 +52,7 @@ def capture(
     """
     from torchferry import capturer
     from torchferry.capturer.agreement import compare_calls
+    from torchferry.capturer.lift import lift_state
     from torchferry.exporter.steps import Steps
     from torchferry.exporter.watch import run_source
     from torchferry.progress import show_steps
@@ -58,15 +62,19 @@ def capture(
     with show_steps() as begin:
         steps = Steps(begin)
         kind = dtype.value if dtype else None
-        source, seen = run_source(model, inputs, kind, steps, sizes=sizes)
+        lift = state is StateChoice.lift
+        source, seen = run_source(model, inputs, kind, steps, sizes=sizes, lift=lift)
         if source.program is not None:
             raise UsageError(f"{model} is captured already; torchferry export {model} goes on")
         with steps.step("capture"):
+            lifted = lift_state(source.model, seen) if lift else None
+            module, seen = (lifted.model, lifted.seen) if lifted else (source.model, seen)
             made = capturer.capture(
-                source.model, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite
+                module, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite
             )
+            made = lifted.complete(made) if lifted else made
         with steps.step("check"):
-            checks = compare_calls(made.program, seen, made.joined, model=source.model)
+            checks = compare_calls(made.program, seen, made.joined, model=module)
         if out is not None:
             made.save(out)
     return _report(model, made, seen, checks, out)

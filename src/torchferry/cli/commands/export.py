@@ -13,8 +13,11 @@ from torchferry.cli.options import (
     DtypeOption,
     InputsOption,
     ModelArgument,
+    RewriteOption,
     RuntimeOption,
     SizesOption,
+    StateChoice,
+    StateOption,
 )
 from torchferry.report.model import Report
 
@@ -64,12 +67,6 @@ _StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Fail if the ONNX model is right only where a condition holds."),
 ]
-_RewriteOption = Annotated[
-    bool | None,
-    typer.Option(
-        help="Rewrite ifs and loops on tensors, first or never; else where they must be."
-    ),
-]
 
 
 def export(
@@ -86,9 +83,10 @@ def export(
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
     verify: _VerifyOption = True,
-    rewrite: _RewriteOption = None,
+    rewrite: RewriteOption = None,
     strict: _StrictOption = False,
     onnxruntime: RuntimeOption = None,
+    state: StateOption = StateChoice.refuse,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
     ] = False,
@@ -118,7 +116,6 @@ def export(
             check=verify,
             rewrite="auto" if rewrite is None else rewrite,
             strict=strict,
-            onnxruntime=onnxruntime,
-            replace=force,
-            progress=begin,
-        )
+            onnxruntime=onnxruntime, state=state.value,
+            replace=force, progress=begin,
+        )  # fmt: skip

@@ -151,6 +151,13 @@ def _model_report(found: Outline, picture: Path | None) -> Report:
         tuple(line.partition("  # ")[::2] for line in found.conditions),
         note="Sizes for which the model was proven; calls with others are refused.",
     )
+    state = Table(
+        ("state", "type"),
+        found.state,
+        note="Kept from call to call: give the output state_next.NAME as the input state.NAME of "
+        "the next call. The metadata hold the values before the first one.",
+    )
+    kept = (Section("State", (state,)),) if found.state else ()
     where = (Section("Right where", (conditions,)),) if found.conditions else ()
     return Report(
         title=f"inspect {found.path}",
@@ -159,6 +166,7 @@ def _model_report(found: Outline, picture: Path | None) -> Report:
         sections=(
             Section("Model", (facts,)),
             Section("Inputs and outputs", (Table(("kind", "name", "type"), tuple(values)),)),
+            *kept,
             *where,
             Section("Operators", (histogram,)),
         ),
