@@ -30,6 +30,8 @@ from torchferry.optimizer.sizes import INTEGERS, contents
 __all__ = ["ConstantSize", "Fold", "fold"]
 
 _MOST = 2**20  # bytes that go into a computation, or come out of it
+_SMALL = 2**16  # bytes of a result that is stored whatever it was made of
+_UNSTORED = "torchferry.unstored"  # of the metadata of a value: its content
 # Of some, onnxruntime and the reference that folds here have other notions in corner cases.
 _NEVER = RANDOM | {
     "Attention",
@@ -60,7 +62,9 @@ _FAILURES = (
 class Fold(Rule):
     """a node of constants  →  a constant
 
-    Weights are not computed with, but those that are only laid out otherwise become views.
+    Weights are not computed with, but those that are only laid out otherwise become views. What
+    takes more bytes than the constants that are not needed any longer is not stored; nodes that
+    read it are computed all the same, as they may make it small again.
     """
 
     since = 1
@@ -73,8 +77,8 @@ class Fold(Rule):
         return p.any_node("node")
 
     def starts(self, node: ir.Node) -> bool:
-        """Whether every input is constant."""
-        return all(v is None or constant(v) is not None for v in node.inputs)
+        """Whether every input is constant, or computed from constants."""
+        return all(v is None or _computed(v) is not None for v in node.inputs)
 
     def check(self, node: ir.Node) -> None:
         """Decline what is not fixed, or large."""
@@ -92,7 +96,14 @@ class Fold(Rule):
 
     def rewrite(self, b: Block, node: ir.Node) -> Any:
         """The results."""
-        return [b.constant(tensor) for tensor in fold(node, b.opset)]
+        tensors = [v.meta.get(_UNSTORED) for v in node.outputs]
+        if None in tensors:
+            tensors = fold(node, b.opset)
+        if not _is_smaller(node, tensors):
+            for value, tensor in zip(node.outputs, tensors, strict=True):
+                value.meta[_UNSTORED] = tensor
+            raise Declined("the result takes more bytes than what it is made of")
+        return [b.constant(tensor) for tensor in tensors]
 
 
 class ConstantSize(Rule):
@@ -126,9 +137,9 @@ def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
         Declined: it cannot be computed here, or makes something large.
     """
     if node.op_type in _VIEWS:
-        tensor = tensor_of(node.inputs[0])
+        tensor = _content(node.inputs[0])
         content = _VIEWS[node.op_type](tensor.numpy(), node)
-        return [ir.Tensor(content, dtype=tensor.dtype)]
+        return [ir.Tensor(content, dtype=tensor.dtype, name=_name_of_view(node))]
     require(opset >= _SINCE.get(node.op_type, 1), f"{node.op_type} meant something else")
     graph = onnx.helper.make_graph(
         [ir.to_proto(node)],
@@ -137,7 +148,7 @@ def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
         [onnx.helper.make_value_info(str(v.name), onnx.TypeProto()) for v in node.outputs],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    feeds = {str(v.name): tensor_of(v).numpy() for v in node.inputs if v}
+    feeds = {str(v.name): _content(v).numpy() for v in node.inputs if v}
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(model).run(None, feeds)
@@ -162,11 +173,52 @@ _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def _check_sizes(node: ir.Node) -> None:
-    tensors = [tensor for v in node.inputs if (tensor := constant(v)) is not None]
+    tensors = [tensor for v in node.inputs if (tensor := _computed(v)) is not None]
     require(sum(map(byte_count, tensors)) <= _MOST, "its inputs are large")
     if node.op_type in _GROWING:
         sizes = [size if isinstance(size, int) else _MOST for size in shape(node.outputs[0])]
         require(math.prod(sizes) * 8 <= _MOST, "the result is large, or how large is not known")
+
+
+# What a result replaces ------------------------------------------------------------------------
+
+
+def _computed(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of a value that is the same in every run, even if no file is to hold it."""
+    tensor: ir.TensorProtocol | None = constant(value)
+    return value.meta.get(_UNSTORED) if tensor is None and value is not None else tensor
+
+
+def _content(value: ir.Value | None) -> ir.TensorProtocol:
+    tensor = _computed(value)
+    return tensor_of(value) if tensor is None else tensor
+
+
+def _is_smaller(node: ir.Node, tensors: Collection[ir.TensorProtocol]) -> bool:
+    """Whether the results of a node take no more bytes than the constants that they replace."""
+    size = sum(map(byte_count, tensors))
+    return size <= _SMALL or size <= sum(map(byte_count, _replaced(node)))
+
+
+def _replaced(node: ir.Node) -> list[ir.TensorProtocol]:
+    """The constants that nothing reads any longer if a node is computed."""
+    behind, sources, values = [node], dict[ir.Value, ir.TensorProtocol](), list(node.inputs)
+    while values:
+        value = values.pop()
+        maker = None if value is None else value.producer()
+        if value is not None and (tensor := constant(value)) is not None:
+            sources[value] = tensor
+        elif maker is not None and maker not in behind:
+            behind.append(maker)
+            values += maker.inputs
+    gone = {node}
+    for _ in behind:  # a node goes with the last that reads it
+        gone |= {maker for maker in behind if all(_is_unread(v, gone) for v in maker.outputs)}
+    return [tensor for value, tensor in sources.items() if _is_unread(value, gone)]
+
+
+def _is_unread(value: ir.Value, without: Collection[ir.Node]) -> bool:
+    return not value.is_graph_output() and all(user in without for user in value.consumers())
 
 
 # What only lays data out otherwise -------------------------------------------------------------
@@ -194,6 +246,14 @@ def _unsqueeze(content: np.ndarray[Any, Any], node: ir.Node) -> np.ndarray[Any, 
     given = attribute(node, "axes")
     axes = ints(node.inputs[1]) if given is None else given
     return np.expand_dims(content, tuple(axes))
+
+
+def _name_of_view(node: ir.Node) -> str | None:
+    """What another layout of a weight is called: after the weight."""
+    source = node.inputs[0]
+    if source is None or source.producer() is not None:
+        return None
+    return f"{source.name}.T" if node.op_type == "Transpose" else f"{source.name}.view"
 
 
 def _view(content: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
