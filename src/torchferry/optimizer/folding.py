@@ -96,9 +96,8 @@ class Fold(Rule):
 
     def rewrite(self, b: Block, node: ir.Node) -> Any:
         """The results."""
-        tensors = [v.meta.get(_UNSTORED) for v in node.outputs]
-        if None in tensors:
-            tensors = fold(node, b.opset)
+        known = [v.meta[_UNSTORED] for v in node.outputs if _UNSTORED in v.meta]
+        tensors = known or fold(node, b.opset)
         if not _is_smaller(node, tensors):
             for value, tensor in zip(node.outputs, tensors, strict=True):
                 value.meta[_UNSTORED] = tensor
