@@ -142,7 +142,7 @@ def folded(body, **weights):
     declared = ", ".join(
         f"{ir.tensor(w).dtype.name.lower()}{list(w.shape)} {name}" for name, w in weights.items()
     )
-    inputs = f"float[a,512] x, {declared}"
+    inputs = f"float[a,512] x, {declared}".rstrip(", ")
     model = parse(f"g ({inputs}) => (float[m,n] y) {{ {body} }}")
     for index in reversed(range(1, len(model.graph.inputs))):
         value = model.graph.inputs[index]
@@ -204,10 +204,18 @@ def test_a_weight_that_is_read_elsewhere_is_not_stored_twice():
     assert "more bytes" in next(iter(tally.declined["Fold"]))
 
 
-def test_what_is_small_may_grow():
-    model, _ = folded("c = Cast<to=1>(w) y = MatMul(x, c)", w=LARGE[:, :32].copy())
+@pytest.mark.parametrize(("columns", "left"), [(8, ["MatMul"]), (9, ["Cast", "MatMul"])])
+def test_what_is_small_may_grow(columns, left):
+    model, _ = folded("c = Cast<to=1>(w) y = MatMul(x, c)", w=LARGE[:, :columns].copy())
+    assert operators(model) == left
+    assert held(model) == 512 * columns * (4 if columns == 8 else 1)
+
+
+def test_a_table_that_is_made_of_numbers_may_be_stored():
+    """No weight grows: there is none."""
+    body = "n = Constant<value_ints=[512,31]>() o = ConstantOfShape(n) y = MatMul(x, o)"
+    model, _ = folded(body)
     assert operators(model) == ["MatMul"]
-    assert held(model) == 512 * 32 * 4
 
 
 def test_half_of_a_weight_may_be_stored():

@@ -109,9 +109,56 @@ def _expand(b: Block, inputs: Values) -> ir.Value | None:
     return result
 
 
+def _product(b: Block, inputs: Values) -> ir.Value | None:
+    """Write the product with a dequantized weight as one with (weight - zero point) * scale.
+
+    onnxruntime fuses a DequantizeLinear and the product behind it into MatMulNBits, which then
+    rounds the other operand to eight bits unless the session is told not to. It computes the
+    arithmetic once, when it loads the model. A dequantized operand is multiplied as it is.
+    """
+    x, weight, *rest = inputs
+    node = None if weight is None else weight.producer()
+    transposed = node is not None and node.op_type == "Transpose"
+    if transposed and node is not None and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    plain = None if node is None else _spelled_out(b, node)
+    other = None if x is None else x.producer()
+    if plain is None or (other is not None and other.op_type == "DequantizeLinear"):
+        return None
+    plain = b.Transpose(plain, perm=[1, 0]) if transposed else plain
+    result: ir.Value = b.Gemm(x, plain, *rest) if rest else b.MatMul(x, plain)
+    return result
+
+
+def _spelled_out(b: Block, node: ir.Node) -> ir.Value | None:
+    """What DequantizeLinear computes of a weight, as arithmetic; ``None`` of other nodes."""
+    if node.op_type != "DequantizeLinear" or not _is_weight(node.inputs[0]):
+        return None
+    x, scale, zero = (*node.inputs, None)[:3]
+    if x is None or scale is None or x.shape is None or scale.shape is None:
+        return None
+    axis, rank = node.attributes.get_int("axis", 1), len(x.shape)
+    sizes = [-1 if place == axis % rank else 1 for place in range(rank)]
+    along = [sizes] if len(scale.shape) == 1 else []
+    distance = b.cast(x, scale)
+    if zero is not None:
+        wide = b.cast(zero, scale)
+        distance = b.Sub(distance, b.Reshape(wide, *along) if along else wide)
+    result: ir.Value = b.Mul(distance, b.Reshape(scale, *along) if along else scale)
+    return result
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    """Whether a value is a constant, or is computed from constants."""
+    if value is None or value.const_value is not None:
+        return True
+    node = value.producer()
+    return node is not None and all(map(_is_weight, node.inputs))
+
+
 _RULES: dict[str, Callable[[Block, Values], ir.Value | None]] = {
     "Unsqueeze": _unsqueeze, "Mul": _mul, "Div": _div, "And": _and, "Reshape": _reshape,
-    "Expand": _expand,
+    "Expand": _expand, "MatMul": _product, "Gemm": _product,
 }  # fmt: skip
 
 

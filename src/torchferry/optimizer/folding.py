@@ -30,7 +30,7 @@ from torchferry.optimizer.sizes import INTEGERS, contents
 __all__ = ["ConstantSize", "Fold", "fold"]
 
 _MOST = 2**20  # bytes that go into a computation, or come out of it
-_SMALL = 2**16  # bytes of a result that is stored whatever it was made of
+_SMALL = 2**12, 2**16  # bytes of constants that may grow, and of what they may become
 _UNSTORED = "torchferry.unstored"  # of the metadata of a value: its content
 # Of some, onnxruntime and the reference that folds here have other notions in corner cases.
 _NEVER = RANDOM | {
@@ -194,13 +194,22 @@ def _content(value: ir.Value | None) -> ir.TensorProtocol:
 
 
 def _is_smaller(node: ir.Node, tensors: Collection[ir.TensorProtocol]) -> bool:
-    """Whether the results of a node take no more bytes than the constants that they replace."""
-    size = sum(map(byte_count, tensors))
-    return size <= _SMALL or size <= sum(map(byte_count, _replaced(node)))
+    """Whether the results of a node take no more bytes than the constants that they replace.
+
+    Those of small constants may take some more.
+    """
+    size, (before, after) = sum(map(byte_count, tensors)), _SMALL
+    behind, sources = _behind(node)
+    if size <= after and sum(map(byte_count, sources.values())) <= before:
+        return True
+    gone = {node}
+    for _ in behind:  # a node goes with the last that reads it
+        gone |= {maker for maker in behind if all(_is_unread(v, gone) for v in maker.outputs)}
+    return size <= sum(byte_count(tensor) for v, tensor in sources.items() if _is_unread(v, gone))
 
 
-def _replaced(node: ir.Node) -> list[ir.TensorProtocol]:
-    """The constants that nothing reads any longer if a node is computed."""
+def _behind(node: ir.Node) -> tuple[list[ir.Node], dict[ir.Value, ir.TensorProtocol]]:
+    """The nodes that a computed node needs, itself included, and the constants that they read."""
     behind, sources, values = [node], dict[ir.Value, ir.TensorProtocol](), list(node.inputs)
     while values:
         value = values.pop()
@@ -210,10 +219,7 @@ def _replaced(node: ir.Node) -> list[ir.TensorProtocol]:
         elif maker is not None and maker not in behind:
             behind.append(maker)
             values += maker.inputs
-    gone = {node}
-    for _ in behind:  # a node goes with the last that reads it
-        gone |= {maker for maker in behind if all(_is_unread(v, gone) for v in maker.outputs)}
-    return [tensor for value, tensor in sources.items() if _is_unread(value, gone)]
+    return behind, sources
 
 
 def _is_unread(value: ir.Value, without: Collection[ir.Node]) -> bool:
