@@ -27,7 +27,7 @@ from torchferry.optimizer.pattern import Ops
 from torchferry.optimizer.rule import Declined, Rule, require
 from torchferry.optimizer.sizes import INTEGERS, contents
 
-__all__ = ["ConstantSize", "Fold", "fold"]
+__all__ = ["VIEWS", "ConstantSize", "Fold", "computed", "fold"]
 
 _MOST = 2**20  # bytes that go into a computation, or come out of it
 _SMALL = 2**12, 2**16  # bytes of constants that may grow, and of what they may become
@@ -78,7 +78,7 @@ class Fold(Rule):
 
     def starts(self, node: ir.Node) -> bool:
         """Whether every input is constant, or computed from constants."""
-        return all(v is None or _computed(v) is not None for v in node.inputs)
+        return all(v is None or computed(v) is not None for v in node.inputs)
 
     def check(self, node: ir.Node) -> None:
         """Decline what is not fixed, or large."""
@@ -91,7 +91,7 @@ class Fold(Rule):
         strings = any(value is not None and value.dtype == ir.DataType.STRING
                       for value in (*node.inputs, *node.outputs))  # fmt: skip
         require(not strings, "strings stay")
-        if node.op_type not in _VIEWS:
+        if node.op_type not in VIEWS:
             _check_sizes(node)
 
     def rewrite(self, b: Block, node: ir.Node) -> Any:
@@ -135,9 +135,9 @@ def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
     Raises:
         Declined: it cannot be computed here, or makes something large.
     """
-    if node.op_type in _VIEWS:
+    if node.op_type in VIEWS:
         tensor = _content(node.inputs[0])
-        content = _VIEWS[node.op_type](tensor.numpy(), node)
+        content = VIEWS[node.op_type](tensor.numpy(), node)
         return [ir.Tensor(content, dtype=tensor.dtype, name=_name_of_view(node))]
     require(opset >= _SINCE.get(node.op_type, 1), f"{node.op_type} meant something else")
     graph = onnx.helper.make_graph(
@@ -172,7 +172,7 @@ _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def _check_sizes(node: ir.Node) -> None:
-    tensors = [tensor for v in node.inputs if (tensor := _computed(v)) is not None]
+    tensors = [tensor for v in node.inputs if (tensor := computed(v)) is not None]
     require(sum(map(byte_count, tensors)) <= _MOST, "its inputs are large")
     if node.op_type in _GROWING:
         sizes = [size if isinstance(size, int) else _MOST for size in shape(node.outputs[0])]
@@ -182,14 +182,14 @@ def _check_sizes(node: ir.Node) -> None:
 # What a result replaces ------------------------------------------------------------------------
 
 
-def _computed(value: ir.Value | None) -> ir.TensorProtocol | None:
+def computed(value: ir.Value | None) -> ir.TensorProtocol | None:
     """The tensor of a value that is the same in every run, even if no file is to hold it."""
     tensor: ir.TensorProtocol | None = constant(value)
     return value.meta.get(_UNSTORED) if tensor is None and value is not None else tensor
 
 
 def _content(value: ir.Value | None) -> ir.TensorProtocol:
-    tensor = _computed(value)
+    tensor = computed(value)
     return tensor_of(value) if tensor is None else tensor
 
 
@@ -267,9 +267,10 @@ def _view(content: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndar
     return other
 
 
-_VIEWS: dict[str, Callable[[np.ndarray[Any, Any], ir.Node], np.ndarray[Any, Any]]] = {
+VIEWS: dict[str, Callable[[np.ndarray[Any, Any], ir.Node], np.ndarray[Any, Any]]] = {
     "Transpose": _transpose,
     "Reshape": _reshape,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }
+"""Operators that only lay data out otherwise, and how each does of an array."""
