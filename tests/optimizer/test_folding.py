@@ -4,7 +4,8 @@ import pytest
 from rewriting import changes, keeps, parse, same_numbers
 
 from torchferry.optimizer.driver import apply_rules, remove_dead
-from torchferry.optimizer.folding import ConstantSize, Fold
+from torchferry.optimizer.folding import ConstantSize, Fold, compute
+from torchferry.optimizer.rule import Declined
 from torchferry.optimizer.tally import Tally
 
 G = "g (float[a,3] x) => (float[m,n] y) "
@@ -234,3 +235,14 @@ def test_a_view_is_called_after_its_weight():
     body = "s = Constant<value_ints=[512,256]>() t = Reshape(w, s) c = Cast<to=1>(t) "
     model, _ = folded(body + "y = MatMul(x, c)", w=LARGE.reshape(-1))
     assert list(model.graph.initializers) == ["w.view"]
+
+
+def test_what_is_asked_for_is_computed_whatever_its_size():
+    large = np.ones((1024, 1024), np.int8)
+    model, _ = folded("d = Add(w, w) c = Cast<to=1>(d) y = MatMul(x, c)", w=large)
+    assert operators(model) == ["Add", "Cast", "MatMul"], "it is too large to be folded"
+    content = compute(model.graph[1].outputs[0], 20)
+    assert content.dtype == ir.DataType.FLOAT
+    assert (content.numpy() == 2).all()
+    with pytest.raises(Declined, match="not computed of constants"):
+        compute(model.graph[2].outputs[0], 20)

@@ -27,7 +27,7 @@ from torchferry.optimizer.pattern import Ops
 from torchferry.optimizer.rule import Declined, Rule, require
 from torchferry.optimizer.sizes import INTEGERS, contents
 
-__all__ = ["VIEWS", "ConstantSize", "Fold", "computed", "fold"]
+__all__ = ["VIEWS", "ConstantSize", "Fold", "compute", "computed", "fold"]
 
 _MOST = 2**20  # bytes that go into a computation, or come out of it
 _SMALL = 2**12, 2**16  # bytes of constants that may grow, and of what they may become
@@ -51,6 +51,7 @@ _NEVER = RANDOM | {
 }
 _SINCE = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "BatchNormalization": 15, "RoiAlign": 16}
 """From which opset on the reference computes what an operator means."""
+_BODIES = frozenset({"body", "else_branch", "then_branch"})
 _GROWING = frozenset({"ConstantOfShape", "EyeLike", "Expand", "OneHot", "Pad", "Range", "Tile"})
 # What onnx's evaluator raises, from numpy or its own checks, where it cannot compute a node.
 _FAILURES = (
@@ -129,8 +130,28 @@ class ConstantSize(Rule):
         return b.constant(found if rank(value) else found[0], value)
 
 
-def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
-    """The outputs of a node of constants.
+def compute(value: ir.Value | None, opset: int) -> ir.TensorProtocol:
+    """The tensor of a value that is the same in every run, however large.
+
+    Raises:
+        Declined: it depends on an input, or cannot be computed here.
+    """
+    known = computed(value)
+    if known is not None or value is None:
+        return tensor_of(value) if known is None else known
+    node = value.producer()
+    if node is None or node.domain or node.op_type in _NEVER or node.attributes.keys() & _BODIES:
+        raise Declined(f"{value.name} is not computed of constants")
+    for item in node.inputs:
+        if item is not None:
+            compute(item, opset)
+    for output, tensor in zip(node.outputs, fold(node, opset, most=math.inf), strict=True):
+        output.meta[_UNSTORED] = tensor
+    return compute(value, opset)
+
+
+def fold(node: ir.Node, opset: int, *, most: float = _MOST) -> list[ir.TensorProtocol]:
+    """The outputs of a node of constants, of at most so many bytes each.
 
     Raises:
         Declined: it cannot be computed here, or makes something large.
@@ -153,16 +174,16 @@ def fold(node: ir.Node, opset: int) -> list[ir.TensorProtocol]:
             results = ReferenceEvaluator(model).run(None, feeds)
     except _FAILURES as error:
         raise Declined(f"{node.op_type} cannot be computed here: {error}") from error
-    return [_tensor(v, result) for v, result in zip(node.outputs, results, strict=True)]
+    return [_tensor(v, result, most) for v, result in zip(node.outputs, results, strict=True)]
 
 
-def _tensor(value: ir.Value, result: Any) -> ir.TensorProtocol:
+def _tensor(value: ir.Value, result: Any, most: float) -> ir.TensorProtocol:
     plain = value.type is None or isinstance(value.type, ir.TensorType)
     if not plain or not isinstance(result, (np.ndarray, np.generic)):
         raise Declined("the result is no tensor")
     content = np.asarray(result)
     require(content.dtype.kind in "biufcV", "strings stay")
-    require(content.nbytes <= _MOST, "the result is large")
+    require(content.nbytes <= most, "the result is large")
     tensor = ir.tensor(content)
     require(value.dtype in (None, tensor.dtype), "the result has another type than is declared")
     return tensor

@@ -137,7 +137,9 @@ def test_nibbles_that_the_model_unpacks():
         body, fold=True, w=pairs[:, ::2] | pairs[:, 1::2] << 4, e=SCALES[..., None],
         mask=np.uint8(15), four=np.uint8(4), eight=np.float32(8), last=np.array([-1]),
     )  # fmt: skip
-    assert len(nbits(model).inputs) == 3, "the zero point is the kernel's own"
+    node = nbits(model)
+    assert len(node.inputs) == 3, "the zero point is the kernel's own"
+    assert node.inputs[1].name == "w.packed"
 
 
 READ_TWICE = (

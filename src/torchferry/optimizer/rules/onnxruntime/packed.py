@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from torchferry.optimizer.block import Block
 from torchferry.optimizer.facts import attribute, constant, rank, tensor_of
-from torchferry.optimizer.folding import VIEWS, computed
+from torchferry.optimizer.folding import VIEWS, compute
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Declined, Rule, require
 
@@ -79,7 +79,7 @@ class MatMulFourBits(Rule):
     def rewrite(
         self, b: Block, x: ir.Value, w: ir.Value, product: ir.Node, bias: ir.Value | None = None
     ) -> Any:
-        weight = _scaled(w)
+        weight = _scaled(w, b.opset)
         if product.op_type == "MatMul" or not attribute(product, "transB", 0):
             weight = replace(weight, codes=weight.codes.T, content=weight.content.T)
         codes, low = weight.codes, int(weight.codes.min(initial=0))
@@ -99,7 +99,7 @@ class MatMulFourBits(Rule):
         return result if bias is None else b.Add(result, bias)
 
 
-def _scaled(value: ir.Value | None) -> _Scaled:
+def _scaled(value: ir.Value | None, opset: int) -> _Scaled:
     """The integers that a weight is computed of.
 
     Raises:
@@ -109,17 +109,17 @@ def _scaled(value: ir.Value | None) -> _Scaled:
     if node is None or node.domain:
         raise Declined(_OTHER)
     if node.op_type in VIEWS:
-        inner, view = _scaled(node.inputs[0]), VIEWS[node.op_type]
+        inner, view = _scaled(node.inputs[0], opset), VIEWS[node.op_type]
         return replace(inner, codes=view(inner.codes, node), content=view(inner.content, node))
     if node.op_type == "DequantizeLinear":
-        return _dequantized(node)
+        return _dequantized(node, opset)
     if node.op_type == "Cast":
-        codes = _codes(node.inputs[0])
+        codes = _codes(node.inputs[0], opset)
         require(attribute(node, "to") == ir.DataType.FLOAT, "the weight is not float32")
         return _Scaled(_name(node.inputs[0]), codes, codes.astype(np.float32))
     places = [place for place, item in enumerate(node.inputs) if constant(item) is None]
     require(node.op_type in _ARITHMETIC and len(places) == 1, _OTHER)
-    inner = _scaled(node.inputs[places[0]])
+    inner = _scaled(node.inputs[places[0]], opset)
     left, right = (
         inner.content if place in places else tensor_of(item).numpy()
         for place, item in enumerate(node.inputs)
@@ -129,10 +129,10 @@ def _scaled(value: ir.Value | None) -> _Scaled:
     return replace(inner, content=content)
 
 
-def _dequantized(node: ir.Node) -> _Scaled:
+def _dequantized(node: ir.Node, opset: int) -> _Scaled:
     source, scale, zero = (*node.inputs, None)[:3]
-    codes, steps = _codes(source), tensor_of(scale).numpy()
-    places = np.zeros_like(steps) if zero is None else _codes(zero)
+    codes, steps = _codes(source, opset), tensor_of(scale).numpy()
+    places = np.zeros_like(steps) if zero is None else _codes(zero, opset)
     require(steps.dtype == np.float32, "the weight is not float32")
     axis, size = attribute(node, "axis", 1), attribute(node, "block_size", 0)
     if size:
@@ -147,15 +147,18 @@ def _dequantized(node: ir.Node) -> _Scaled:
     return _Scaled(_name(source), codes, content)
 
 
-def _codes(value: ir.Value | None) -> Array:
-    tensor = computed(value)
-    if tensor is None or not tensor.dtype.is_integer():
+def _codes(value: ir.Value | None, opset: int) -> Array:
+    dtype = None if value is None else value.dtype
+    if dtype is None or not dtype.is_integer():
         raise Declined(_OTHER)
-    require(tensor.dtype.bitwidth <= 8, "its integers have more than eight bits")
-    return tensor.numpy().astype(np.int16)
+    require(dtype.bitwidth <= 8, "its integers have more than eight bits")
+    return compute(value, opset).numpy().astype(np.int16)
 
 
 def _name(value: ir.Value | None) -> str:
+    """The name of the initializer that integers are computed of."""
+    while value is not None and (node := value.producer()) is not None and node.inputs:
+        value = node.inputs[0]
     return "weight" if value is None else str(value.name)
 
 
