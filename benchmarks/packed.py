@@ -32,7 +32,7 @@ import onnxruntime
 import torch
 from record import machine, markdown, save
 from torch import nn
-from torch.nn import functional as F
+from torch.nn.functional import linear
 
 import torchferry as tf
 
@@ -77,7 +77,7 @@ class Bytes(nn.Module):
         self.register_buffer("scale", torch.rand(WIDTH) * 4e-4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.codes.to(x.dtype)) * self.scale
+        return linear(x, self.codes.to(x.dtype)) * self.scale
 
 
 class Nibbles(nn.Module):
@@ -97,7 +97,7 @@ class Nibbles(nn.Module):
         if codes.dtype is torch.uint8:
             codes = torch.stack([codes & 15, codes >> 4], -1).to(torch.int8) - 8
         groups = codes.reshape(WIDTH, WIDTH // GROUP, GROUP).to(x.dtype)
-        return F.linear(x, (groups * self.scale).reshape(WIDTH, WIDTH))
+        return linear(x, (groups * self.scale).reshape(WIDTH, WIDTH))
 
 
 def layers(make: Callable[[], nn.Module]) -> nn.Module:

@@ -130,6 +130,29 @@ def _product(b: Block, inputs: Values) -> ir.Value | None:
     return result
 
 
+def _lookup(b: Block, inputs: Values) -> ir.Value | None:
+    """Look rows up in a table of integers, instead of dequantizing all of it in every call.
+
+    Where rows have scales of their own, it is arithmetic, which onnxruntime computes once.
+    """
+    table, places = inputs
+    node = None if table is None else table.producer()
+    reshaped = node if node is not None and node.op_type == "Reshape" else None
+    if reshaped is not None and reshaped.inputs[0] is not None:
+        node = reshaped.inputs[0].producer()
+    plain = None if node is None else _spelled_out(b, node)
+    if node is None or plain is None:
+        return None
+    result: ir.Value
+    scale = node.inputs[1]
+    if reshaped is None and scale is not None and scale.shape is not None and not scale.shape:
+        result = b.DequantizeLinear(b.Gather(node.inputs[0], places), *node.inputs[1:])
+    else:
+        plain = plain if reshaped is None else b.Reshape(plain, reshaped.inputs[1])
+        result = b.Gather(plain, places)
+    return result
+
+
 def _spelled_out(b: Block, node: ir.Node) -> ir.Value | None:
     """What DequantizeLinear computes of a weight, as arithmetic; ``None`` of other nodes."""
     if node.op_type != "DequantizeLinear" or not _is_weight(node.inputs[0]):
@@ -159,6 +182,7 @@ def _is_weight(value: ir.Value | None) -> bool:
 _RULES: dict[str, Callable[[Block, Values], ir.Value | None]] = {
     "Unsqueeze": _unsqueeze, "Mul": _mul, "Div": _div, "And": _and, "Reshape": _reshape,
     "Expand": _expand, "MatMul": _product, "Gemm": _product,
+    "Gather": _lookup,
 }  # fmt: skip
 
 
