@@ -4,6 +4,8 @@ import pytest
 import torch
 from op_case import check
 
+from torchferry.seams.pytorch import quantized_operators
+
 X = [(torch.randn(2, 3),), (torch.randn(5, 3),)]
 
 
@@ -62,6 +64,7 @@ def test_what_is_expanded_to_nothing(dtype):
     check(function, (torch.ones(1, 3),))
 
 
+quantized_operators()
 Q = torch.ops.quantized_decomposed
 
 
