@@ -1,5 +1,6 @@
 """Weights that are tensors made of tensors: which weights the file has, and the numbers."""
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
@@ -170,3 +171,18 @@ def test_read_twice_and_held_as_a_buffer(kind):
     assert [v.name for v in program.model.graph.inputs] == ["input"]
     for x in LATER:
         torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [Packed, Read])
+def test_comparing_names_the_part_that_differs(kind):
+    model = Model(kind).eval()
+    program = tf.to_onnx(model, (FEED,), dynamic_shapes=({0: "batch"},))
+    assert "equals" in str(tf.compare(model, program, (LATER[1],), against="eager").verdict)
+    weights = program.model.graph.initializers
+    (scale,) = (value for name, value in weights.items() if name.endswith(".scale"))
+    other = scale.const_value.numpy().copy()
+    other[1] *= 1.5
+    scale.const_value = ir.tensor(other, name=scale.name)
+    found = tf.compare(model, program.model, (LATER[1],), against="eager")
+    assert not found.ok
+    assert "body.0.weight.scale" in str(found)

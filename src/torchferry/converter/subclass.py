@@ -20,7 +20,9 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torchferry.seams.operators import export
 from torchferry.seams.pytorch import guards_of, set_guards
 
-__all__ = ["has_whole_weights", "is_made_of_parts", "name_parts", "split_weights"]
+__all__ = [
+    "has_whole_weights", "is_made_of_parts", "name_parts", "parts_of", "split_weights",
+]  # fmt: skip
 
 _TORCHS = re.compile(r"(.*?)parametrizations\.(\w+)\.original(\d+)")
 
@@ -28,6 +30,21 @@ _TORCHS = re.compile(r"(.*?)parametrizations\.(\w+)\.original(\d+)")
 def is_made_of_parts(tensor: Any) -> TypeGuard[torch.Tensor]:
     """Whether a tensor has no memory of its own, but tensors inside it."""
     return isinstance(tensor, torch.Tensor) and hasattr(type(tensor), "__tensor_flatten__")
+
+
+def parts_of(tensor: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The plain tensors inside a tensor with their names, ``weight.scale``, in torch's order.
+
+    Args:
+        tensor: a plain one is its own only part.
+        name: of the tensor.
+    """
+    if not is_made_of_parts(tensor):
+        yield name, tensor
+        return
+    inner: Any = tensor
+    for attribute in inner.__tensor_flatten__()[0]:
+        yield from parts_of(getattr(inner, attribute), f"{name}.{attribute}")
 
 
 def has_whole_weights(program: ExportedProgram) -> bool:
@@ -124,18 +141,8 @@ def name_parts(program: ExportedProgram, before: Mapping[str, Any]) -> ExportedP
         whole = None if match is None else before.get(f"{match[1]}{match[2]}")
         if match is None or not is_made_of_parts(whole):
             continue
-        name = list(_names_of(whole, f"{match[1]}{match[2]}"))[int(match[3])]
+        (name, _) = list(parts_of(whole, f"{match[1]}{match[2]}"))[int(match[3])]
         held = program.state_dict if spec.target in program.state_dict else program.constants
         held[name] = held.pop(str(spec.target))
         spec.target = name
     return program
-
-
-def _names_of(tensor: Any, name: str) -> Iterator[str]:
-    """The names of the plain tensors inside a tensor, in torch's order."""
-    if not is_made_of_parts(tensor):
-        yield name
-        return
-    inner: Any = tensor
-    for attribute in inner.__tensor_flatten__()[0]:
-        yield from _names_of(getattr(tensor, attribute), f"{name}.{attribute}")
