@@ -17,7 +17,7 @@ from torchferry.converter.weight import Weight
 if TYPE_CHECKING:
     from torchferry.converter.block import Block
 
-__all__ = ["simplified"]
+__all__ = ["plain_weight", "simplified"]
 
 Values = Sequence[ir.Value | None]
 
@@ -109,24 +109,29 @@ def _expand(b: Block, inputs: Values) -> ir.Value | None:
     return result
 
 
-def _product(b: Block, inputs: Values) -> ir.Value | None:
-    """Write the product with a dequantized weight as one with (weight - zero point) * scale.
+def plain_weight(b: Block, x: ir.Value | None, weight: ir.Value | None) -> ir.Value | None:
+    """The operand of a product, (weight - zero point) * scale instead of DequantizeLinear.
 
-    onnxruntime fuses a DequantizeLinear and the product behind it into MatMulNBits, which then
-    rounds the other operand to eight bits unless the session is told not to. It computes the
-    arithmetic once, when it loads the model. A dequantized operand is multiplied as it is.
+    onnxruntime computes arithmetic of constants once, when it loads the model, but dequantizes in
+    every call. Worse, it fuses some DequantizeLinear and the product behind it into MatMulNBits,
+    which rounds the other operand to eight bits unless the session is told not to. The product of
+    two dequantized operands stays: it multiplies their integers.
     """
-    x, weight, *rest = inputs
-    node = None if weight is None else weight.producer()
-    transposed = node is not None and node.op_type == "Transpose"
-    if transposed and node is not None and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    plain = None if node is None else _spelled_out(b, node)
     other = None if x is None else x.producer()
-    if plain is None or (other is not None and other.op_type == "DequantizeLinear"):
+    if weight is None or (other is not None and other.op_type == "DequantizeLinear"):
+        return weight
+    return _plain(b, weight) or weight
+
+
+def _plain(b: Block, weight: ir.Value) -> ir.Value | None:
+    node = weight.producer()
+    if node is None or node.op_type not in ("Reshape", "Transpose"):
+        return None if node is None else _spelled_out(b, node)
+    inner = None if node.inputs[0] is None else _plain(b, node.inputs[0])
+    if inner is None:
         return None
-    plain = b.Transpose(plain, perm=[1, 0]) if transposed else plain
-    result: ir.Value = b.Gemm(x, plain, *rest) if rest else b.MatMul(x, plain)
+    attributes = {name: item.value for name, item in node.attributes.items()}
+    result: ir.Value = b.add(node.op_type, [inner, *node.inputs[1:]], **attributes)
     return result
 
 
@@ -137,18 +142,14 @@ def _lookup(b: Block, inputs: Values) -> ir.Value | None:
     """
     table, places = inputs
     node = None if table is None else table.producer()
-    reshaped = node if node is not None and node.op_type == "Reshape" else None
-    if reshaped is not None and reshaped.inputs[0] is not None:
-        node = reshaped.inputs[0].producer()
-    plain = None if node is None else _spelled_out(b, node)
+    scale = node.inputs[1] if node is not None and node.op_type == "DequantizeLinear" else None
+    plain = None if table is None else _plain(b, table)
     if node is None or plain is None:
         return None
     result: ir.Value
-    scale = node.inputs[1]
-    if reshaped is None and scale is not None and scale.shape is not None and not scale.shape:
+    if scale is not None and scale.shape is not None and not scale.shape:
         result = b.DequantizeLinear(b.Gather(node.inputs[0], places), *node.inputs[1:])
     else:
-        plain = plain if reshaped is None else b.Reshape(plain, reshaped.inputs[1])
         result = b.Gather(plain, places)
     return result
 
@@ -181,8 +182,7 @@ def _is_weight(value: ir.Value | None) -> bool:
 
 _RULES: dict[str, Callable[[Block, Values], ir.Value | None]] = {
     "Unsqueeze": _unsqueeze, "Mul": _mul, "Div": _div, "And": _and, "Reshape": _reshape,
-    "Expand": _expand, "MatMul": _product, "Gemm": _product,
-    "Gather": _lookup,
+    "Expand": _expand, "Gather": _lookup,
 }  # fmt: skip
 
 

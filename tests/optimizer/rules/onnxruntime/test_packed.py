@@ -80,6 +80,10 @@ SPELLINGS = {
     "arithmetic": (
         CAST + "g = Reshape(c, cut) o = Sub(g, f) m = Mul(o, e) " + UNCUT + LINEAR,
         {"f": ZEROS[..., None].astype(np.float32), "e": SCALES[..., None]}),
+    "zero points that are cast": (
+        "f = Cast<to=1>(z) " + CAST + "g = Reshape(c, cut) o = Sub(g, f) m = Mul(o, e) " + UNCUT
+        + LINEAR,
+        {"z": ZEROS[..., None], "e": SCALES[..., None]}),
     "a division": (
         CAST + "g = Reshape(c, cut) m = Div(g, e) " + UNCUT + LINEAR,
         {"e": 1 / SCALES[..., None]}),

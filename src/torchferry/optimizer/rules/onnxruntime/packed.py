@@ -8,6 +8,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from torchferry.dims import Size
 from torchferry.optimizer.block import Block
-from torchferry.optimizer.facts import attribute, constant, rank, tensor_of
+from torchferry.optimizer.facts import attribute, constant, rank, shape, tensor_of
 from torchferry.optimizer.folding import VIEWS, compute
 from torchferry.optimizer.pattern import Ops, Var
 from torchferry.optimizer.rule import Declined, Rule, require
@@ -117,16 +119,25 @@ def _scaled(value: ir.Value | None, opset: int) -> _Scaled:
         codes = _codes(node.inputs[0], opset)
         require(attribute(node, "to") == ir.DataType.FLOAT, "the weight is not float32")
         return _Scaled(_name(node.inputs[0]), codes, codes.astype(np.float32))
-    places = [place for place, item in enumerate(node.inputs) if constant(item) is None]
-    require(node.op_type in _ARITHMETIC and len(places) == 1, _OTHER)
-    inner = _scaled(node.inputs[places[0]], opset)
+    moving = [place for place, item in enumerate(node.inputs) if constant(item) is None]
+    if len(moving) == 2:  # one is a zero point that is cast, and kept as it was
+        size = math.prod(map(_length, shape(value)))
+        moving = [p for p in moving if math.prod(map(_length, shape(node.inputs[p]))) == size]
+    require(node.op_type in _ARITHMETIC and len(moving) == 1, _OTHER)
+    inner = _scaled(node.inputs[moving[0]], opset)
     left, right = (
-        inner.content if place in places else tensor_of(item).numpy()
+        inner.content if place in moving else compute(item, opset).numpy()
         for place, item in enumerate(node.inputs)
     )
     content = _ARITHMETIC[node.op_type](left, right)
     require(content.shape == inner.codes.shape, "the weight is broadcast")
     return replace(inner, content=content)
+
+
+def _length(size: Size) -> int:
+    if not isinstance(size, int):
+        raise Declined(_OTHER)
+    return size
 
 
 def _dequantized(node: ir.Node, opset: int) -> _Scaled:
