@@ -20,7 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Line:
     size: int = 0
     grown: float = 0.0
     error: float = 0.0
-    milliseconds: dict[int, float] | None = None
+    milliseconds: dict[int, float] = field(default_factory=dict)
     said: str = ""
 
 
@@ -183,17 +183,18 @@ def measure(name: str, model: nn.Module, rounds: int) -> list[Line]:
             lines.append(line := Line(name, by))
             try:
                 write(model, path)
+                line.said = "onnxruntime refuses the file"
                 options = onnxruntime.SessionOptions()
                 options.intra_op_num_threads, options.log_severity_level = 1, 4
                 sessions[by] = onnxruntime.InferenceSession(
                     str(path), options, providers=["CPUExecutionProvider"]
                 )
             except Exception as error:  # noqa: BLE001  # whatever an exporter raises is its row
-                line.said = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:90]}"
+                line.said = line.said or f"not exported: {type(error).__name__}"
                 continue
+            line.said = ""
             line.size = sum(part.stat().st_size for part in path.parent.iterdir())
             line.grown = line.size / bytes_of(model)
-            line.milliseconds = {}
         for batch in BATCHES:
             run(batch, model, rounds, sessions, {line.by: line for line in lines})
     return lines
@@ -214,7 +215,7 @@ def run(
             error = float(np.abs(got - want).max() / np.abs(want).max())
             lines[by].error = max(lines[by].error, error)
     for by, seconds in times.items():
-        lines[by].milliseconds[batch] = statistics.median(seconds) * 1e3  # type: ignore[index]  # set
+        lines[by].milliseconds[batch] = statistics.median(seconds) * 1e3
 
 
 # The table -------------------------------------------------------------------------------------
@@ -235,8 +236,8 @@ def missed(lines: list[Line]) -> list[str]:
             faults.append(f"{where}: error {line.error:.1g}")
         if peer is not None and line.size > 1.05 * peer.size:
             faults.append(f"{where}: larger than torch.onnx's")
-        for batch, took in (line.milliseconds or {}).items():
-            if peer is not None and took > SLOWER * peer.milliseconds[batch]:  # type: ignore[index]
+        for batch, took in line.milliseconds.items():
+            if peer is not None and took > SLOWER * peer.milliseconds[batch]:
                 faults.append(f"{where}: slower than torch.onnx's at {batch}")
     return faults
 
@@ -248,11 +249,11 @@ def table(lines: list[Line]) -> str:
         if line.said:
             rows.append((line.model, line.by, line.said, "", "", "", ""))
             continue
-        peer, took = peers.get(line.model), line.milliseconds or {}
+        peer, took = peers.get(line.model), line.milliseconds
         shown = [f"{took[batch]:.2f}" for batch in BATCHES]
         if peer is not None and peer is not line:
             shown = [
-                f"{text} ({took[batch] / peer.milliseconds[batch]:.2f}x)"  # type: ignore[index]
+                f"{text} ({took[batch] / peer.milliseconds[batch]:.2f}x)"
                 for text, batch in zip(shown, BATCHES, strict=True)
             ]
         size = f"{line.size / 2**20:.2f}"

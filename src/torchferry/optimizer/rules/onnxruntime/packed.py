@@ -192,9 +192,9 @@ def _blocks(weight: _Scaled) -> tuple[int, Array, Array]:
 def _fitted(codes: Array, content: Array) -> tuple[Array, Array] | None:
     """The scale and zero point of each block; ``None`` if they do not give the content."""
 
-    def at(place: Array) -> tuple[Array, Array]:
+    def at(place: Array) -> list[Array]:
         places = place[..., None]
-        return tuple(np.take_along_axis(a, places, -1)[..., 0] for a in (codes, content))  # type: ignore[return-value]  # of two
+        return [np.take_along_axis(each, places, -1)[..., 0] for each in (codes, content)]
 
     (low, least), (high, most) = at(codes.argmin(-1)), at(codes.argmax(-1))
     with np.errstate(divide="ignore", invalid="ignore"):
