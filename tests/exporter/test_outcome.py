@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 
 from torchferry.capturer import Attempt, Fixed
@@ -13,7 +15,7 @@ from torchferry.exporter.outcome import report
 from torchferry.exporter.verify import Check, Compared
 from torchferry.judge import Kind, Verdict
 from torchferry.report.json import to_json
-from torchferry.report.model import Report
+from torchferry.report.model import Facts, Report
 from torchferry.values import Discrepancy
 
 Make = Callable[..., Report]
@@ -153,3 +155,16 @@ def test_data_are_json_whatever_was_found(make: Make) -> None:
     }  # fmt: skip
     assert data["tolerance"] == {"atol": 1e-4, "rtol": 1e-5}
     assert data["steps"][0]["seconds"] == 1.25
+
+
+def test_weights_of_few_bits_are_counted(make_findings: Callable[..., Findings]) -> None:
+    found = make_findings(*OK)
+    codes = ir.tensor(np.ones((32, 64), np.int8), name="codes")
+    value = ir.val("codes", codes.dtype, codes.shape, const_value=codes)
+    found.model.graph.register_initializer(value)
+    found.model.graph.append(ir.node("Cast", [value], {"to": ir.DataType.FLOAT}))
+    made = report(found, "zoo:mlp")
+    assert made.data["packed"] == [{"kind": "int8", "count": 1, "size": 2048, "plain": 8192}]
+    facts = [block for s in made.sections for block in s.blocks if isinstance(block, Facts)]
+    said = {name: str(text) for block in facts for name, text in block.pairs}
+    assert said["packed"] == "1 weight kept in int8: 2.0 KiB instead of 8.0 KiB"

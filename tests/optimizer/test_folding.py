@@ -4,7 +4,8 @@ import pytest
 from rewriting import changes, keeps, parse, same_numbers
 
 from torchferry.optimizer.driver import apply_rules, remove_dead
-from torchferry.optimizer.folding import ConstantSize, Fold
+from torchferry.optimizer.folding import ConstantSize, Fold, compute
+from torchferry.optimizer.rule import Declined
 from torchferry.optimizer.tally import Tally
 
 G = "g (float[a,3] x) => (float[m,n] y) "
@@ -132,3 +133,116 @@ def test_strings_and_what_onnxruntime_computes_otherwise_stay():
         'y = Resize<mode="linear",coordinate_transformation_mode="align_corners">(c, , s) }',
         opset=18,
     )
+
+
+LARGE = np.arange(512 * 256, dtype=np.int64).reshape(512, 256).astype(np.int8)  # 128 KiB
+
+
+def folded(body, **weights):
+    """The model after folding; its result is small, whatever the weights are."""
+    declared = ", ".join(
+        f"{ir.tensor(w).dtype.name.lower()}{list(w.shape)} {name}" for name, w in weights.items()
+    )
+    inputs = f"float[a,512] x, {declared}".rstrip(", ")
+    model = parse(f"g ({inputs}) => (float[m,n] y) {{ {body} }}")
+    for index in reversed(range(1, len(model.graph.inputs))):
+        value = model.graph.inputs[index]
+        model.graph.inputs.pop(index)
+        value.const_value = ir.tensor(weights[value.name], name=value.name)
+        model.graph.register_initializer(value)
+    tally = Tally()
+    apply_rules(model, [Fold()], tally)
+    remove_dead(model)
+    return model, tally
+
+
+def held(model):
+    return sum(v.const_value.nbytes for v in model.graph.initializers.values())
+
+
+def operators(model):
+    return [node.op_type for node in model.graph if node.op_type != "Constant"]
+
+
+DOUBLED = "t = Concat<axis=0>(w, w) h = Slice(t, zero, length, zero) "
+SCALE = np.linspace(0.01, 0.02, 256, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("c = Cast<to=1>(w) y = MatMul(x, c)", ["Cast", "MatMul"]),
+        ("c = Cast<to=1>(w) d = Mul(c, s) y = MatMul(x, d)", ["Cast", "Mul", "MatMul"]),
+        ("c = Cast<to=7>(w) d = Sub(c, c) e = Cast<to=1>(d) y = MatMul(x, e)",
+         ["Cast", "Sub", "Cast", "MatMul"]),
+        ("n = Neg(w) c = Cast<to=1>(n) y = MatMul(x, c)", ["Cast", "MatMul"]),
+        (DOUBLED + "c = Cast<to=1>(h) y = MatMul(x, c)", ["Cast", "MatMul"]),
+    ],
+)  # fmt: skip
+def test_a_weight_of_bytes_stays_one(body, left):
+    zero, length = np.zeros(1, np.int64), np.array([512])
+    model, _ = folded(body, w=LARGE, s=SCALE, zero=zero, length=length)
+    assert operators(model) == left
+    assert held(model) <= LARGE.nbytes + SCALE.nbytes + 64
+
+
+def test_what_becomes_small_again_is_computed():
+    model, _ = folded(
+        "c = Cast<to=1>(w) axes = Constant<value_ints=[1]>() r = ReduceSum<keepdims=0>(c, axes) "
+        "y = Mul(x, r)", w=LARGE,
+    )  # fmt: skip
+    assert operators(model) == ["Mul"]
+    assert held(model) == 512 * 4
+    (total,) = model.graph.initializers.values()
+    np.testing.assert_array_equal(total.const_value.numpy(), LARGE.sum(1, dtype=np.float32))
+
+
+def test_a_weight_that_is_read_elsewhere_is_not_stored_twice():
+    body = "t = Transpose<perm=[1,0]>(w) c = Cast<to=1>(t) d = Cast<to=1>(w) "
+    body += "e = MatMul(x, d) y = MatMul(e, c)"
+    model, tally = folded(body, w=LARGE)
+    assert held(model) == LARGE.nbytes
+    assert "more bytes" in next(iter(tally.declined["Fold"]))
+
+
+@pytest.mark.parametrize(("columns", "left"), [(8, ["MatMul"]), (9, ["Cast", "MatMul"])])
+def test_what_is_small_may_grow(columns, left):
+    model, _ = folded("c = Cast<to=1>(w) y = MatMul(x, c)", w=LARGE[:, :columns].copy())
+    assert operators(model) == left
+    assert held(model) == 512 * columns * (4 if columns == 8 else 1)
+
+
+def test_a_table_that_is_made_of_numbers_may_be_stored():
+    """No weight grows: there is none."""
+    body = "n = Constant<value_ints=[512,31]>() o = ConstantOfShape(n) y = MatMul(x, o)"
+    model, _ = folded(body)
+    assert operators(model) == ["MatMul"]
+
+
+def test_half_of_a_weight_may_be_stored():
+    """Its bytes are halved by the one cast, and its other reader is gone with it."""
+    model, _ = folded(
+        "h = Cast<to=10>(w) c = Cast<to=1>(h) y = MatMul(x, c)",
+        w=np.linspace(0, 1, 512 * 256, dtype=np.float32).reshape(512, 256),
+    )
+    assert operators(model) == ["Cast", "MatMul"]
+    assert held(model) == 512 * 256 * 2
+
+
+def test_a_view_is_called_after_its_weight():
+    model, _ = folded("t = Transpose<perm=[1,0]>(w) c = Cast<to=1>(t) y = MatMul(x, c)", w=LARGE.T)
+    assert list(model.graph.initializers) == ["w.T"]
+    body = "s = Constant<value_ints=[512,256]>() t = Reshape(w, s) c = Cast<to=1>(t) "
+    model, _ = folded(body + "y = MatMul(x, c)", w=LARGE.reshape(-1))
+    assert list(model.graph.initializers) == ["w.view"]
+
+
+def test_what_is_asked_for_is_computed_whatever_its_size():
+    large = np.ones((1024, 1024), np.int8)
+    model, _ = folded("d = Add(w, w) c = Cast<to=1>(d) y = MatMul(x, c)", w=large)
+    assert operators(model) == ["Add", "Cast", "MatMul"], "it is too large to be folded"
+    content = compute(model.graph[1].outputs[0], 20)
+    assert content.dtype == ir.DataType.FLOAT
+    assert (content.numpy() == 2).all()
+    with pytest.raises(Declined, match="not computed of constants"):
+        compute(model.graph[2].outputs[0], 20)

@@ -1,6 +1,6 @@
 import pytest
 
-from torchferry.report.quantity import bytes_text, counted
+from torchferry.report.quantity import bytes_text, counted, packed_text
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ def test_counted(number, text):
 )
 def test_bytes_text(count, text):
     assert bytes_text(count) == text
+
+
+def test_packed_text():
+    text = packed_text(1, "int4", 2048, 16384)
+    assert text == "1 weight kept in int4: 2.0 KiB instead of 16.0 KiB"

@@ -19,6 +19,7 @@ from torchferry.comparer.weight_form import (
     recurrent_forms,
     split_forms,
 )
+from torchferry.converter.subclass import parts_of
 from torchferry.values.dtype import tensor_of
 
 __all__ = ["Level", "Parameters", "module_of"]
@@ -169,7 +170,8 @@ def _collect(setting: Setting) -> Mapping[str, Any]:
     if setting.module is not None:
         tensors |= setting.module.named_parameters(remove_duplicate=False)
         tensors |= setting.module.named_buffers(remove_duplicate=False)
-    return {name: tensor for name, tensor in tensors.items() if _is_plain(tensor)}
+    parts = (part for name, tensor in tensors.items() for part in parts_of(tensor, name))
+    return {name: tensor for name, tensor in parts if _is_plain(tensor)}
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from torchferry.converter.peephole import simplified
+from torchferry.converter.peephole import plain_weight, simplified
 from torchferry.converter.promote import onnx_dtype
 from torchferry.converter.schema import operator
 from torchferry.converter.shape import infer_shape
@@ -112,6 +112,8 @@ class Block:
                 return known
             if op_type == "Gather":
                 values[1] = _not_counted(self, values[1])
+            elif op_type in ("Gemm", "MatMul"):
+                values[1] = plain_weight(self, *values[:2])
         while values and values[-1] is None:
             values.pop()
         node = ir.node(op_type, values, given, domain=domain, num_outputs=outputs)

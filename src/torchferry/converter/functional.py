@@ -18,6 +18,7 @@ from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from torchferry.converter.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.in_place import is_seen_write, updates_statistics
+from torchferry.converter.subclass import has_whole_weights, name_parts
 from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import note_guards
@@ -74,7 +75,7 @@ def _traced(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
                 "torch cannot trace the program again, which makes its writes in place, or "
                 f"operators without a lowering, functional: {type(error).__name__}: {first}"
             ) from error
-    return traced
+    return name_parts(traced, {**program.state_dict, **program.constants})
 
 
 def decomposition(target: Any) -> Callable[..., Any] | None:
@@ -113,8 +114,8 @@ def _writes_in_place(program: ExportedProgram) -> bool:
 
 
 def _transformed(program: ExportedProgram) -> bool:
-    """Whether blocks run under vmap or autocast, which tracing applies to what is in them."""
-    return any(
+    """Whether tracing changes what nothing else would: blocks under vmap or autocast, weights."""
+    return has_whole_weights(program) or any(
         is_vmap_mark(node.target)
         or (node.target is torch.ops.higher_order.wrap_with_autocast and node.args[2])
         for graph in graphs_of(program)

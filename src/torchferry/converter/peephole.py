@@ -17,7 +17,7 @@ from torchferry.converter.weight import Weight
 if TYPE_CHECKING:
     from torchferry.converter.block import Block
 
-__all__ = ["simplified"]
+__all__ = ["plain_weight", "simplified"]
 
 Values = Sequence[ir.Value | None]
 
@@ -109,9 +109,80 @@ def _expand(b: Block, inputs: Values) -> ir.Value | None:
     return result
 
 
+def plain_weight(b: Block, x: ir.Value | None, weight: ir.Value | None) -> ir.Value | None:
+    """The operand of a product, (weight - zero point) * scale instead of DequantizeLinear.
+
+    onnxruntime computes arithmetic of constants once, when it loads the model, but dequantizes in
+    every call. Worse, it fuses some DequantizeLinear and the product behind it into MatMulNBits,
+    which rounds the other operand to eight bits unless the session is told not to. The product of
+    two dequantized operands stays: it multiplies their integers.
+    """
+    other = None if x is None else x.producer()
+    if weight is None or (other is not None and other.op_type == "DequantizeLinear"):
+        return weight
+    return _plain(b, weight) or weight
+
+
+def _plain(b: Block, weight: ir.Value) -> ir.Value | None:
+    node = weight.producer()
+    if node is None or node.op_type not in ("Reshape", "Transpose"):
+        return None if node is None else _spelled_out(b, node)
+    inner = None if node.inputs[0] is None else _plain(b, node.inputs[0])
+    if inner is None:
+        return None
+    attributes = {name: item.value for name, item in node.attributes.items()}
+    result: ir.Value = b.add(node.op_type, [inner, *node.inputs[1:]], **attributes)
+    return result
+
+
+def _lookup(b: Block, inputs: Values) -> ir.Value | None:
+    """Look rows up in a table of integers, instead of dequantizing all of it in every call.
+
+    Where rows have scales of their own, it is arithmetic, which onnxruntime computes once.
+    """
+    table, places = inputs
+    node = None if table is None else table.producer()
+    scale = node.inputs[1] if node is not None and node.op_type == "DequantizeLinear" else None
+    plain = None if table is None else _plain(b, table)
+    if node is None or plain is None:
+        return None
+    result: ir.Value
+    if scale is not None and scale.shape is not None and not scale.shape:
+        result = b.DequantizeLinear(b.Gather(node.inputs[0], places), *node.inputs[1:])
+    else:
+        result = b.Gather(plain, places)
+    return result
+
+
+def _spelled_out(b: Block, node: ir.Node) -> ir.Value | None:
+    """What DequantizeLinear computes of a weight, as arithmetic; ``None`` of other nodes."""
+    if node.op_type != "DequantizeLinear" or not _is_weight(node.inputs[0]):
+        return None
+    x, scale, zero = (*node.inputs, None)[:3]
+    if x is None or scale is None or x.shape is None or scale.shape is None:
+        return None
+    axis, rank = node.attributes.get_int("axis", 1), len(x.shape)
+    sizes = [-1 if place == axis % rank else 1 for place in range(rank)]
+    along = [sizes] if len(scale.shape) == 1 else []
+    distance = b.cast(x, scale)
+    if zero is not None:
+        wide = b.cast(zero, scale)
+        distance = b.Sub(distance, b.Reshape(wide, *along) if along else wide)
+    result: ir.Value = b.Mul(distance, b.Reshape(scale, *along) if along else scale)
+    return result
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    """Whether a value is a constant, or is computed from constants."""
+    if value is None or value.const_value is not None:
+        return True
+    node = value.producer()
+    return node is not None and all(map(_is_weight, node.inputs))
+
+
 _RULES: dict[str, Callable[[Block, Values], ir.Value | None]] = {
     "Unsqueeze": _unsqueeze, "Mul": _mul, "Div": _div, "And": _and, "Reshape": _reshape,
-    "Expand": _expand,
+    "Expand": _expand, "Gather": _lookup,
 }  # fmt: skip
 
 

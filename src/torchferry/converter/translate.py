@@ -22,6 +22,7 @@ from torchferry.converter.functional import functional
 from torchferry.converter.in_place import functional_form
 from torchferry.converter.provenance import module_of
 from torchferry.converter.size import Sizes
+from torchferry.converter.subclass import split_weights
 from torchferry.converter.weight import weight_value
 from torchferry.errors import ConversionError, MissingLowering
 from torchferry.observer.tree import fixed_integer
@@ -88,9 +89,9 @@ def translate(
 def prepared(program: ExportedProgram) -> ExportedProgram:
     """The program as it is converted, node by node; the given one is left as it is.
 
-    Writes in place that nobody sees are still in it.
+    Writes in place that nobody sees are still in it. Weights made of parts are split.
     """
-    return functional(program, _ours)
+    return functional(split_weights(program), _ours)
 
 
 def _ours(target: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from torchferry.capturer.advice import around
@@ -14,6 +15,7 @@ from torchferry.exporter.steps import counted
 from torchferry.exporter.strategy import capture_data, capture_sections
 from torchferry.exporter.tables import sizes_text
 from torchferry.exporter.verify import Check
+from torchferry.graph.packed import packed_weights
 from torchferry.report.model import Facts, Report, Section
 from torchferry.report.quantity import shortened
 
@@ -35,6 +37,7 @@ def report(found: Findings, title: str) -> Report:
     fixed = found.captured.fixed
     dimensions = check_dimensions(found.seen, fixed, found.checks, found.limits)
     problems = list(_problems(found, dimensions))
+    packed = packed_weights(found.model)
     return Report(
         title=f"export {title}",
         ok=not problems,
@@ -48,7 +51,7 @@ def report(found: Findings, title: str) -> Report:
             Section("Sizes tried", (tables.sizes_table(found),)),
             *_in_a_row(found),
             Section("Inputs", (tables.argument_table(found.seen.arguments),), brief=False),
-            Section("Steps", (tables.step_table(found),)),
+            Section("Steps", (tables.step_table(found), *tables.packed_facts(packed))),
             Section("Time and memory", tables.step_bars(found), brief=False),
             Section("Model", tables.model_blocks(found), brief=False),
             *capture_sections(found.captured, brief=len(found.captured.attempts) > 1),
@@ -251,6 +254,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
              "error": row.error, "wrong": [one.name for one in row.wrong]}
             for row in found.in_a_row
         ],
+        "packed": [asdict(one) for one in packed_weights(found.model)],
         "note": found.note,
         "tolerance": {"atol": found.tolerance.atol, "rtol": found.tolerance.rtol},
     }  # fmt: skip

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from torchferry.exporter.dimension import DimensionCheck
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.steps import bytes_text, counted
 from torchferry.exporter.verify import Check, Compared
+from torchferry.graph.packed import Packed
 from torchferry.judge import Kind
 from torchferry.judge.rounding import ROUNDING
 from torchferry.observer import Argument
 from torchferry.report.model import Bars, Cell, Facts, Table, Tone
-from torchferry.report.quantity import shortened
+from torchferry.report.quantity import packed_text, shortened
 from torchferry.seams.versions import installed
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "environment",
     "model_blocks",
     "output_table",
+    "packed_facts",
     "sizes_table",
     "sizes_text",
     "step_bars",
@@ -199,6 +201,12 @@ def step_table(found: Findings) -> Table:
             for s in found.steps.done
         ),
     )
+
+
+def packed_facts(packed: Sequence[Packed]) -> tuple[Facts, ...]:
+    """What weights took fewer bits than floats; nothing if none did."""
+    texts = [packed_text(one.count, one.kind, one.size, one.plain) for one in packed]
+    return (Facts((("packed", "; ".join(texts)),)),) if texts else ()
 
 
 def step_bars(found: Findings) -> tuple[Bars, Bars]:

@@ -118,7 +118,7 @@ class Place:
         known = self._constants.get(key) if small else None
         if known is not None and known.is_initializer():
             return known
-        value.name = self.fresh("constant")
+        value.name = self.fresh(tensor.name or "constant")
         self.model.graph.register_initializer(value)
         if small:
             self._constants[key] = value

@@ -39,6 +39,7 @@ from torchferry.optimizer.rules.onnxruntime import (
     gelu,
     moe,
     norm,
+    packed,
     residual,
     rotary,
     sequence,
@@ -88,7 +89,7 @@ CLEAN: tuple[Rule, ...] = (
 )  # fmt: skip
 
 FUSE: tuple[Rule, ...] = (
-    *sequence.RULES, *gelu.RULES, *norm.RULES, *rotary.RULES, *attention.RULES,
+    *packed.RULES, *sequence.RULES, *gelu.RULES, *norm.RULES, *rotary.RULES, *attention.RULES,
     *attention_form.RULES, *skip_norm.RULES, *residual.RULES, *moe.RULES,
 )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "counted", "shortened"]
+__all__ = ["bytes_text", "counted", "packed_text", "shortened"]
 
 
 def counted(number: int, noun: str) -> str:
@@ -34,3 +34,14 @@ def bytes_text(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
+
+
+def packed_text(count: int, kind: str, size: int, plain: int) -> str:
+    """What weights take in few bits, and what they would take as floats.
+
+    >>> packed_text(12, "int8", 3_250_586, 13_002_342)
+    '12 weights kept in int8: 3.1 MiB instead of 12.4 MiB'
+    """
+    return f"{counted(count, 'weight')} kept in {kind}: {bytes_text(size)} instead of " + (
+        bytes_text(plain)
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Absent", "aten", "higher_order", "prims", "quantized_decomposed"]
+__all__ = ["Absent", "aten", "export", "higher_order", "prims", "quantized_decomposed"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class _Namespace:
 
 
 aten: Any = _Namespace("aten")
+export: Any = _Namespace("export")
 prims: Any = _Namespace("prims")
 higher_order: Any = _Namespace("higher_order")
 quantized_decomposed: Any = _Namespace("quantized_decomposed")

@@ -172,8 +172,34 @@ def causal_mask_test() -> Callable[..., Any]:
 
 
 def quantized_operators() -> None:
-    """Register the operators of ``quantized_decomposed``."""
+    """Register the operators of ``quantized_decomposed``, and the results of simulated ones.
+
+    torch has no kernel that says what fake quantization returns of tensors without data, so it
+    cannot be traced. One that torch or another library registered stays.
+    """
     probe("torch.ao.quantization.fx._decomposed")
+    has_kernel = probe("torch._C._dispatch_has_kernel_for_dispatch_key", lambda *_: None)
+    for name in _FAKE_QUANTIZATIONS:
+        if has_kernel(f"aten::{name}", "Meta") is False:
+            _KERNELS.impl(name, _quantized if "learnable" in name else _quantized_and_mask)
+
+
+_KERNELS: Any = vars(torch.library)["Library"]("aten", "IMPL", "Meta")  # torch has no types for it
+_FAKE_QUANTIZATIONS = (
+    "fake_quantize_per_tensor_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "fake_quantize_per_channel_affine_cachemask",
+    "_fake_quantize_learnable_per_tensor_affine",
+    "_fake_quantize_learnable_per_channel_affine",
+)
+
+
+def _quantized(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def _quantized_and_mask(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
 
 
 # Programs ---------------------------------------------------------------------------------------

@@ -111,6 +111,9 @@ SEAMS: dict[str, Seam] = {
     "torch.ao.quantization.fx._decomposed": Seam(
         "quantized operators", "they are absent, as inspect ops says"
     ),
+    "torch._C._dispatch_has_kernel_for_dispatch_key": Seam(
+        "operators that cannot be traced", "fake quantization of tensors cannot be captured"
+    ),
     "torch.nn.modules.transformer._detect_is_causal_mask": Seam(
         "attention that reads its mask", "the patch is not needed"
     ),

@@ -89,3 +89,14 @@ def test_where_nothing_can_be_written_is_said_at_once(model, tmp_path, out, says
         optimize(model, tmp_path / out)
     with pytest.raises(UsageError, match=r"is a folder: give the \.onnx file in it"):
         optimize(tmp_path)
+
+
+def test_weights_of_few_bits_stay_and_are_counted(tmp_path):
+    codes = ",".join(["7"] * 4096)
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    body = f"w = Constant<value=int8[64,64] {{{codes}}}>() s = Constant<value_float=0.5>()"
+    head = TEXT.splitlines()[0]
+    graph = f"g (float[a,64] x) => (float[a,64] y) {{ {body} d = DequantizeLinear(w, s) "
+    onnx.save(onnx.parser.parse_model(head + graph + "r = Relu(d) y = MatMul(x, r) }"), path)
+    report = optimize(path, out, patterns="default")
+    assert "1 weight kept in int8: 4.0 KiB instead of 16.0 KiB" in shown(report)

@@ -4,10 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
-from op_case import check, export
-
-from torchferry.converter.translate import translate
-from torchferry.errors import LoweringFailed
+from op_case import check
 
 aten = torch.ops.aten
 Q = torch.ops.quantized_decomposed
@@ -20,24 +17,6 @@ INTS = [(s.to(torch.int32) * 1000,) for (s,) in BYTES]
 SCALES = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 ZEROS = torch.tensor([0, 1, 2, -3, -4, 5])
 I8, U8, I16, I32 = torch.int8, torch.uint8, torch.int16, torch.int32
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fake_quantization_without_data():
-    """torch 2.13 has no kernels that tell torch.export what these operators return."""
-    library = torch.library.Library("aten", "IMPL", "Meta")
-
-    def meta(x, *_):
-        return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
-
-    for name in (
-        "fake_quantize_per_tensor_affine_cachemask",
-        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-        "fake_quantize_per_channel_affine_cachemask",
-    ):
-        library.impl(name, meta)
-    yield
-    library._destroy()
 
 
 CASES = [
@@ -98,50 +77,11 @@ CASES = [
      FLOATS),
     (aten._int_mm.default, lambda x: torch._int_mm(x, x[:1].t().repeat(1, 5)), BYTES[:1]),
 ]  # fmt: skip
-FAKE = [
-    (aten.fake_quantize_per_tensor_affine.default,
-     lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255)),
-    (aten.fake_quantize_per_tensor_affine.default,
-     lambda x: torch.fake_quantize_per_tensor_affine(x, 0.5, 1, -8, 7)),
-    (aten.fake_quantize_per_tensor_affine.default,
-     lambda x: torch.fake_quantize_per_tensor_affine(x, 0.001, 0, -32768, 32767)),
-    (aten.fake_quantize_per_tensor_affine.tensor_qparams,
-     lambda x: torch.fake_quantize_per_tensor_affine(
-         x, torch.tensor(0.1), torch.tensor(3, dtype=I32), 0, 255)),
-    (aten.fake_quantize_per_channel_affine.default,
-     lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.to(I32), 1, -128, 127)),
-    (aten.fake_quantize_per_tensor_affine_cachemask.default,
-     lambda x: aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 3, 0, 20)),
-    (aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
-     lambda x: aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
-         x, torch.tensor(0.1), torch.tensor(3, dtype=I32), x[0, 0:1] < 1e9, 0, 20)),
-    (aten.fake_quantize_per_channel_affine_cachemask.default,
-     lambda x: aten.fake_quantize_per_channel_affine_cachemask(
-         x, SCALES, ZEROS.to(I32), 1, -5, 5)),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("target", "function", "sets"), CASES)
 def test_matches_eager(target, function, sets):
     check(function, *sets, target=target)
-
-
-@pytest.mark.parametrize(("target", "function"), FAKE)
-def test_fake_quantization_matches_eager(target, function):
-    check(function, *FLOATS, target=target)
-
-
-def test_fake_quantization_is_a_pair_of_nodes():
-    model = translate(export(FAKE[0][1], *FLOATS), 20)
-    assert [node.op_type for node in model.graph] == ["QuantizeLinear", "DequantizeLinear"]
-
-
-def test_float_zero_points_are_refused():
-    def function(x):
-        return torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS * 0.5, 1, 0, 255)
-
-    with pytest.raises(LoweringFailed, match="zero points are floats"):
-        translate(export(function, *FLOATS), 20)
 
 
 class Packed(torch.nn.Module):

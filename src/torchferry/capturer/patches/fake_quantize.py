@@ -22,6 +22,7 @@ from torchferry.seams.pytorch import quantized_operators
 __all__ = ["PATCHES"]
 
 _MODULE = "torch.ao.quantization.fake_quantize"
+quantized_operators()  # without them no fake quantization is traced
 
 
 def _classes(cls: type[Any]) -> Iterator[type[Any]]:
@@ -63,7 +64,6 @@ def _decided(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _there_and_back(x: Tensor, scale: float, zero_point: int, low: int, high: int) -> Tensor:
     """``fake_quantize_per_tensor_affine``, which has no fake results, in two operators."""
-    quantized_operators()
     dtype = torch.uint8 if low >= 0 else torch.int8
     if low < torch.iinfo(dtype).min or high > torch.iinfo(dtype).max:
         dtype = torch.int32

@@ -12,9 +12,11 @@ import typer
 from torchferry.cli.options import RuntimeOption
 from torchferry.errors import UsageError
 from torchferry.report.model import Block, Facts, Report, Section, Table
-from torchferry.report.quantity import counted
+from torchferry.report.quantity import counted, packed_text
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from torchferry.optimizer import Tally
 
 __all__ = ["optimize"]
@@ -107,10 +109,17 @@ def optimize(
         title=f"optimize {file}",
         ok=True,
         verdict=f"{before} → {counted(after, 'node')}",
-        sections=_sections(tally, stats=stats),
+        sections=(*_sections(tally, stats=stats), *_packed(model)),
         next_steps=_next_steps(file, out, library),
         data=_data(before, after, tally),
     )
+
+
+def _packed(model: ir.Model) -> tuple[Section, ...]:
+    from torchferry.graph.packed import packed_weights
+
+    texts = [packed_text(p.count, p.kind, p.size, p.plain) for p in packed_weights(model)]
+    return (Section("Weights", (Facts((("packed", "; ".join(texts)),)),)),) if texts else ()
 
 
 def _next_steps(file: Path, out: Path | None, library: Path | None) -> tuple[str, ...]:

@@ -1,13 +1,14 @@
 """Quantized tensors: QuantizeLinear and DequantizeLinear for bytes, arithmetic for the rest.
 
-Weights stay integers in the file. QuantizeLinear divides by the scale where PyTorch multiplies by
-its reciprocal: a number within one rounding of a tie may fall to the other side of it.
+Weights stay integers in the file; one that the model quantizes in every call is stored quantized.
+QuantizeLinear divides by the scale where PyTorch multiplies by its reciprocal: a number within one
+rounding of a tie may fall to the other side of it.
 Sources: torch/ao/quantization/fx/_decomposed.py, aten/src/ATen/native/quantized.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 import torch
@@ -15,12 +16,22 @@ import torch
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
 from torchferry.converter.ops.reduction import extreme
-from torchferry.converter.promote import onnx_dtype
+from torchferry.converter.promote import onnx_dtype, torch_dtype
+from torchferry.converter.weight import Weight
 from torchferry.seams.operators import aten
 from torchferry.seams.operators import quantized_decomposed as decomposed
 from torchferry.seams.pytorch import quantized_operators
 
-__all__ = ["dequantized", "quantized"]
+__all__ = [
+    "BYTES",
+    "cast_constant",
+    "clipped",
+    "content_of",
+    "dequantized",
+    "is_float",
+    "places",
+    "quantized",
+]
 
 Number = int | float | ir.Value
 Dtype = torch.dtype | None
@@ -29,13 +40,13 @@ Pair = tuple[ir.Value, ir.Value]
 _FLOAT, _DOUBLE, _INT64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
 quantized_operators()
 
-# What QuantizeLinear saturates to; onnxruntime has kernels for these.
-_BYTES = {ir.DataType.INT8: (-128, 127), ir.DataType.UINT8: (0, 255)}
+BYTES = {ir.DataType.INT8: (-128, 127), ir.DataType.UINT8: (0, 255)}
+"""What QuantizeLinear saturates to; onnxruntime has kernels for these."""
 
 
 def _parameter(b: Block, given: Any, dtype: ir.DataType, axis: int | None) -> ir.Value:
     """A scale or zero point: one number, or one for each place of an axis."""
-    value = b.cast(given, dtype)
+    value = cast_constant(b, given, dtype)
     if axis is None and len(value.shape or ()):
         return b.Reshape(value, b.constant([], ir.DataType.INT64))
     return value
@@ -70,21 +81,66 @@ def quantized(
         dtype: of the result.
         axis: where scales belong; one scale for all when ``None``.
     """
-    wide = b.cast(x, _FLOAT)
-    if dtype not in _BYTES:
-        reciprocal = b.Reciprocal(_along(b, scale, x, axis))
-        rounded = b.Round(b.Mul(wide, reciprocal))
-        return b.cast(_clipped(b, b.Add(rounded, _along(b, zero_point, x, axis)), bounds), dtype)
+    if (codes := _stored_codes(b, x, scale, zero_point, bounds, dtype, axis)) is not None:
+        return codes
+    if dtype not in BYTES:
+        return b.cast(clipped(b, places(b, x, scale, zero_point, axis), bounds), dtype)
     result = b.QuantizeLinear(
-        wide,
+        b.cast(x, _FLOAT),
         _parameter(b, scale, _FLOAT, axis),
         _parameter(b, zero_point, dtype, axis),
         axis=axis,
     )
-    return result if bounds == _BYTES[dtype] else _clipped(b, result, bounds)
+    return result if bounds == BYTES[dtype] else clipped(b, result, bounds)
 
 
-def _clipped(b: Block, x: ir.Value, bounds: tuple[Any, Any]) -> ir.Value:
+def places(b: Block, x: ir.Value, scale: Any, zero_point: Any, axis: int | None) -> ir.Value:
+    """Which step each element is nearest to, in float32."""
+    steps = b.Mul(b.cast(x, _FLOAT), b.Reciprocal(_along(b, scale, x, axis)))
+    zero = _along(b, zero_point, x, axis)
+    if is_float(zero_point):  # a zero point between two steps is added before PyTorch rounds
+        return cast("ir.Value", b.Round(b.Add(steps, zero)))
+    return cast("ir.Value", b.Add(b.Round(steps), zero))
+
+
+def _stored_codes(
+    b: Block, x: ir.Value, scale: Any, zero_point: Any, bounds: tuple[Any, Any],
+    dtype: ir.DataType, axis: int | None,
+) -> ir.Value | None:  # fmt: skip
+    """What `quantized` gives of a weight, rounded as PyTorch does; ``None`` of anything else."""
+    if not isinstance(x.const_value, Weight) or dtype not in BYTES:
+        return None
+    known = [content_of(item) for item in (x, scale, zero_point, *bounds)]
+    weight, scales, zeros, least, most = known
+    if weight is None or scales is None or zeros is None or least is None or most is None:
+        return None
+    if axis is not None:
+        sizes = [-1 if place == axis % weight.ndim else 1 for place in range(weight.ndim)]
+        scales, zeros = scales.reshape(sizes), zeros.reshape(sizes)
+    steps = torch.round(weight.to(torch.float32) * (1.0 / scales).to(torch.float32))
+    codes = (steps + zeros).clamp(least, most).to(torch_dtype(dtype))
+    return b.constants.weight(codes, f"{x.name}.quantized")
+
+
+def cast_constant(b: Block, given: Any, dtype: ir.DataType) -> ir.Value:
+    """A number or value in another dtype; no node is written to cast a constant."""
+    known = content_of(given) if isinstance(given, ir.Value) and given.dtype != dtype else None
+    return b.cast(given, dtype) if known is None else b.constant(known.numpy(), dtype)
+
+
+def content_of(given: Any) -> torch.Tensor | None:
+    """A number, or the tensor of a constant that has data."""
+    if not isinstance(given, ir.Value):
+        return torch.tensor(given, dtype=torch.float64)
+    tensor = given.const_value
+    if isinstance(tensor, Weight):
+        held: Any = tensor.raw
+        return None if held.is_meta else held.detach()
+    return None if tensor is None else torch.from_numpy(tensor.numpy())
+
+
+def clipped(b: Block, x: ir.Value, bounds: tuple[Any, Any]) -> ir.Value:
+    """``x`` within two numbers, or values of one element."""
     least, most = (b.scalar(b.cast(bound, x)) for bound in bounds)
     return b.Clip(x, least, most)
 
@@ -93,7 +149,7 @@ def dequantized(
     b: Block, x: ir.Value, scale: Any, zero_point: Any, axis: int | None = None
 ) -> ir.Value:
     """``(x - zero_point) * scale`` in float32; the arguments are those of `quantized`."""
-    if x.dtype not in _BYTES:
+    if x.dtype not in BYTES:
         distance = b.cast(x, _FLOAT)
         if zero_point is not None:
             distance = b.Sub(distance, _along(b, zero_point, x, axis))
@@ -102,7 +158,8 @@ def dequantized(
     return b.DequantizeLinear(x, _parameter(b, scale, _FLOAT, axis), zero, axis=axis)
 
 
-def _is_float(value: Any) -> bool:
+def is_float(value: Any) -> bool:
+    """Whether something is a value of floats, and not a number."""
     return (
         isinstance(value, ir.Value) and value.dtype is not None and value.dtype.is_floating_point()
     )
@@ -186,7 +243,7 @@ def quantize_per_token(
     kind = _DOUBLE if _DOUBLE in (x.dtype, scales.dtype) else _FLOAT
     scaled = b.Mul(b.cast(x, kind), b.Reciprocal(b.cast(scales, kind)))
     moved = b.Round(b.Add(scaled, b.cast(zero_points, kind)))
-    return b.cast(_clipped(b, moved, (quant_min, quant_max)), dtype)
+    return b.cast(clipped(b, moved, (quant_min, quant_max)), dtype)
 
 
 @lowers(decomposed.dequantize_per_token.default)
@@ -277,83 +334,6 @@ def choose_qparams_per_token_asymmetric(b: Block, x: ir.Value, dtype: torch.dtyp
     nearer = b.Greater(b.Add(b.Add(-128.0, below), b.Add(127.0, above)), 0.0)
     place = b.Where(nearer, b.Sub(-128.0, below), b.Sub(127.0, above))
     return b.cast(scale, _DOUBLE), b.cast(b.Round(b.Clip(place, -128.0, 127.0)), _INT64)
-
-
-# Fake quantization -----------------------------------------------------------------------------
-
-
-def _fake(
-    b: Block, x: ir.Value, scale: Any, zero_point: Any, bounds: tuple[int, int], axis: int | None
-) -> Pair:
-    """Quantized and back, and whether each element was within the bounds."""
-    fits = [d for d, (low, high) in _BYTES.items() if low <= bounds[0] and bounds[1] <= high]
-    if _is_float(zero_point):
-        raise ValueError("its zero points are floats, give them as int32")
-    dtype = fits[0] if fits else _FLOAT
-    whole = quantized(b, x, scale, zero_point, bounds, dtype, axis)
-    result = dequantized(b, whole, scale, zero_point, axis)
-    steps = b.Round(b.Mul(b.cast(x, _FLOAT), b.Reciprocal(_along(b, scale, x, axis))))
-    place = b.Add(steps, _along(b, zero_point, x, axis))
-    low, high = (b.constant(bound, _FLOAT) for bound in bounds)
-    return result, b.And(b.GreaterOrEqual(place, low), b.LessOrEqual(place, high))
-
-
-@lowers(aten.fake_quantize_per_tensor_affine_cachemask.default)
-def fake_quantize_per_tensor_affine_cachemask(
-    b: Block, x: ir.Value, scale: float, zero_point: int, quant_min: int, quant_max: int
-) -> Pair:
-    return _fake(b, x, scale, zero_point, (quant_min, quant_max), None)
-
-
-@lowers(
-    aten.fake_quantize_per_tensor_affine.default,
-    aten.fake_quantize_per_tensor_affine.tensor_qparams,
-)
-def fake_quantize_per_tensor_affine(
-    b: Block, x: ir.Value, scale: Number, zero_point: Number, quant_min: int, quant_max: int
-) -> ir.Value:
-    return _fake(b, x, scale, zero_point, (quant_min, quant_max), None)[0]
-
-
-@lowers(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
-def fake_quantize_tensor_qparams(
-    b: Block,
-    x: ir.Value,
-    scale: ir.Value,
-    zero_point: ir.Value,
-    fake_quant_enabled: ir.Value,
-    quant_min: int,
-    quant_max: int,
-) -> Pair:
-    result, mask = _fake(b, x, scale, zero_point, (quant_min, quant_max), None)
-    enabled = b.cast(fake_quant_enabled, ir.DataType.BOOL)
-    return b.Where(enabled, b.cast(result, x), x), b.Or(mask, b.Not(enabled))
-
-
-@lowers(aten.fake_quantize_per_channel_affine_cachemask.default)
-def fake_quantize_per_channel_affine_cachemask(
-    b: Block,
-    x: ir.Value,
-    scale: ir.Value,
-    zero_point: ir.Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-) -> Pair:
-    return _fake(b, x, scale, zero_point, (quant_min, quant_max), axis)
-
-
-@lowers(aten.fake_quantize_per_channel_affine.default, decomposed.fake_quant_per_channel.default)
-def fake_quantize_per_channel_affine(
-    b: Block,
-    x: ir.Value,
-    scale: ir.Value,
-    zero_point: ir.Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-) -> ir.Value:
-    return _fake(b, x, scale, zero_point, (quant_min, quant_max), axis)[0]
 
 
 # Products with packed weights --------------------------------------------------------------------

@@ -68,3 +68,24 @@ def test_subgraphs_and_functions_count():
     model = ir.from_proto(proto)
     assert raise_opset(model) == 1
     assert [f.opset_imports[""] for f in model.functions.values()] == [23]
+
+
+CODES = ",".join(map(str, range(-64, 64)))
+PRODUCT = """g (float[a,64] x) => (float[m,n] y) {{
+    w = Constant<value=int8[2,64] {{{codes}}}>() s = Constant<value_floats=[0.5,0.25]>()
+    d = DequantizeLinear<axis=0>(w, s) {turn} y = {product} }}"""
+
+
+@pytest.mark.parametrize(
+    ("turn", "product", "raised"),
+    [
+        ("t = Transpose<perm=[1,0]>(d)", "MatMul(x, t)", 0),
+        ("", "Gemm<transB=1>(x, d)", 1),
+        ("t = Transpose<perm=[1,0]>(d) r = Relu(t)", "MatMul(x, r)", 1),
+    ],
+)
+def test_products_that_onnxruntime_rounds_in_newer_opsets_stay(turn, product, raised):
+    text = PRODUCT.format(turn=turn, product=product, codes=CODES)
+    before, after = parse(text), parse(text)
+    assert raise_opset(after) == raised
+    same_numbers(before, after, ({}, {"a": 1}))

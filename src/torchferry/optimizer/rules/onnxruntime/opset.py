@@ -55,7 +55,7 @@ def _changes(node: ir.Node, wanted: int) -> bool:
     """Whether a node would be invalid or another computation."""
     if node.domain not in ("", "ai.onnx"):
         return False
-    if node.op_type in _CHANGED:
+    if node.op_type in _CHANGED or _is_fused_later(node):
         return True
     try:
         schema = onnx.defs.get_schema(node.op_type, wanted, "")
@@ -63,3 +63,17 @@ def _changes(node: ir.Node, wanted: int) -> bool:
         return node.op_type not in ("SimplifiedLayerNormalization",)
     inputs = len(node.inputs) <= schema.max_input
     return not inputs or any(name not in schema.attributes for name in node.attributes)
+
+
+def _is_fused_later(node: ir.Node) -> bool:
+    """Whether onnxruntime makes MatMulNBits of a product from opset 21 on, which rounds x.
+
+    It is one with a dequantized weight that is transposed.
+    """
+    value = node.inputs[1] if node.op_type == "MatMul" else None
+    for op_type in ("Transpose", "DequantizeLinear"):
+        maker = None if value is None else value.producer()
+        if maker is None or maker.op_type != op_type:
+            return False
+        value = maker.inputs[0]
+    return True
