@@ -16,6 +16,8 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
 from torchferry.capturer.advice import advise, around
+from torchferry.capturer.builtin import symbolic_builtins
+from torchferry.capturer.constant import known_constants
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
@@ -27,7 +29,7 @@ from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
 from torchferry.capturer.registering import register_arguments, register_containers
-from torchferry.capturer.result import Attempt, Captured
+from torchferry.capturer.result import Attempt, Captured, brief_error
 from torchferry.capturer.rewrite import Rewriting, rewritten, run_rewritten
 from torchferry.capturer.settle import settle_guards
 from torchferry.capturer.shapes import export_arguments
@@ -61,6 +63,7 @@ class _Strategy:
     patched: bool = False
     silenced: bool = True  # with the patches whose absence goes unnoticed
     checks: bool = False  # ``if ...: raise`` and ``assert`` on values are left to the run
+    constants: bool = True  # the values of buffers may decide
 
 
 _FIRST = _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC)
@@ -201,7 +204,11 @@ class _Driver:
                 self.patched = bool(outcome.hit)
             if unpatched is not None:
                 better = found is not None and _faults(found) < _faults(unpatched)
-                return found if found and better else self._captured_again(unpatched)
+                return (
+                    found
+                    if found and better
+                    else replace(unpatched, attempts=tuple(self.attempts))
+                )
             if found is not None:
                 if not _faults(found) or strategy is not _FIRST or not self.patch:
                     return found
@@ -243,7 +250,7 @@ class _Driver:
             self.registered = register_containers(result)
             if self.registered:
                 outcome = _try(self.model, self.seen, strategy, self.custom_patches)
-        error = None if outcome.error is None else _brief(outcome.error)
+        error = None if outcome.error is None else brief_error(outcome.error)
         self.attempts.append(Attempt(strategy.text, error, outcome.hit))
         if outcome.error is not None:
             self.errors.append(outcome.error)
@@ -270,9 +277,6 @@ class _Driver:
             doubts=tuple(guards_of_special_sizes(outcome.program)),
             registered=self.registered,
         )
-
-    def _captured_again(self, found: Captured) -> Captured:
-        return replace(found, attempts=tuple(self.attempts))
 
     def _failure(self) -> CaptureError:
         error = self.errors[0]
@@ -323,6 +327,8 @@ def _try(
         _patches(strategy, custom_patches) as patching,
         checks as diff,
         around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
+        known_constants(model, strategy.constants and not strategy.strict) as written,
+        symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
         explicit_keywords(model, names),
         torch.no_grad(),
         random_kept(),  # Dynamo draws as it begins
@@ -344,6 +350,8 @@ def _try(
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error
+    if written:
+        return _try(model, seen, replace(strategy, constants=False), custom_patches)
     outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
     return outcome
 
@@ -387,11 +395,3 @@ def _silent() -> Iterator[None]:
     with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield
-
-
-def _brief(error: BaseException) -> str:
-    """The first line that says something, at most 300 characters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = ("your code specialized", "inferred a static shape", "0/1 specialized")
-    marked = [line.lstrip("- ") for line in lines if any(text in line for text in telling)]
-    return f"{type(error).__name__}: {(marked or lines or [''])[0]}"[:300]

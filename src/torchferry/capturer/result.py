@@ -20,7 +20,7 @@ from torchferry.observer.tree import input_sizes, program_inputs
 from torchferry.values.kinds import attempt
 from torchferry.values.reliance import Reliance
 
-__all__ = ["Attempt", "Captured"]
+__all__ = ["Attempt", "Captured", "brief_error"]
 
 _UNLIMITED = 2**31  # a bound as large as this is none
 
@@ -139,3 +139,11 @@ class Captured:
                     high = int(upper) if upper.is_Integer and upper < _UNLIMITED else None
                     found[name] = (int(ranges[symbol].lower), high)
         return found
+
+
+def brief_error(error: BaseException) -> str:
+    """The first line that says something, at most 300 characters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = ("your code specialized", "inferred a static shape", "0/1 specialized")
+    marked = [line.lstrip("- ") for line in lines if any(text in line for text in telling)]
+    return f"{type(error).__name__}: {(marked or lines or [''])[0]}"[:300]

@@ -109,3 +109,16 @@ def test_a_text_within_a_check_over_several_lines_fixes_nothing(captured):
 
     found = captured(Checks(), [(torch.ones(n),) for n in (3, 5, 1)])
     assert not found.fixed
+
+
+def test_a_text_within_torchs_own_assertion_fixes_nothing(captured):
+    class Asserts(torch.nn.Module):
+        def forward(self, x):
+            torch._assert(
+                len(x.shape) == 2,
+                f"expected rows of one length, not {x.shape[-2:]}",
+            )
+            return x + x.shape[0]
+
+    found = captured(Asserts(), [(torch.ones(n, 2 * n),) for n in (3, 5, 1)])
+    assert not found.fixed

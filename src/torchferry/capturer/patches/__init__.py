@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchferry.capturer.patches import (
     attention,
     convolution,
+    detection,
     fake_quantize,
     padding,
     pooling,
@@ -31,6 +32,7 @@ PATCHES = (
     *sizes.PATCHES,
     *statistics.PATCHES,
     *vision.PATCHES,
+    *detection.PATCHES,
     *fake_quantize.PATCHES,
 )
 """All of them, in the order they are applied."""

@@ -19,7 +19,9 @@ Function = Callable[..., Any]
 
 _LINK = "https://docs.pytorch.org/docs/2.13/export.html#limitations-of-torch-export"
 # Lines whose text is for people: no number of a program hangs on it.
-_SHOWN = re.compile(r"\b(print|log|logger|logging|warn|warnings|raise|assert)\b|\blog\w*\.|_check")
+_SHOWN = re.compile(
+    r"\b(print|log|logger|logging|warn|warnings|raise|_?assert)\b|\blog\w*\.|_check"
+)
 
 
 def _is_symbolic(value: Any) -> bool:
