@@ -18,6 +18,10 @@ SPELLINGS = {
     "int of a ceiling": lambda x: x * int(math.ceil(float(x.shape[1]) / 4) * 4),
     "divmod": lambda x: x * divmod(x.shape[1], 3)[0] + divmod(x.shape[2], 2)[1],
     "map": lambda x: x.reshape(-1, *map(int, x.shape[1:])),
+    "LongTensor": lambda x: x * torch.LongTensor([x.shape[1], x.shape[2]]).sum(),
+    "IntTensor of a shape": lambda x: x * torch.IntTensor(list(x.shape)).sum(),
+    "FloatTensor": lambda x: x * torch.FloatTensor([x.shape[1], 3.5]).sum(),
+    "sqrt": lambda x: x / math.sqrt(x.shape[1]) + int(math.sqrt(x.shape[2])),
     "a type": lambda x: x * 2 if isinstance(x.shape[0], int) else x,
     "other numbers": lambda x: x * int("3") + float(int(True)) + len([x]) + int.bit_length(9),
 }
@@ -50,6 +54,8 @@ def test_names_are_as_before_afterwards():
         assert isinstance(3, int)
         assert not isinstance("3", (int, float))
         assert issubclass(bool, int)
+        assert isinstance(torch.LongTensor([1]), torch.LongTensor)
+        assert math.sqrt(16) == 4
     assert len is builtins.len
     assert int is builtins.int
     with symbolic_builtins(model, apply=False):
@@ -60,3 +66,4 @@ def test_a_block_that_raises_leaves_nothing():
     with pytest.raises(KeyError), symbolic_builtins(Spelt(None)):
         raise KeyError
     assert "len" not in globals()
+    assert isinstance(torch.LongTensor, type)

@@ -19,6 +19,8 @@ from torchferry.values.clone import clone
 from torchferry.zoo.checkpoint import load_checkpoint
 
 CODE = """
+import operator
+
 import torch
 from torch import nn
 
