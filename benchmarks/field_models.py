@@ -332,7 +332,10 @@ class Sentences(nn.Module):
         super().__init__()
         hub = importlib.import_module("transformers")
         parts = importlib.import_module("sentence_transformers.models")
-        config = hub.BertConfig(50, 16, 1, 2, 32, max_position_embeddings=40)
+        config = hub.BertConfig(
+            vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=32, max_position_embeddings=40,
+        )  # fmt: skip
         self.encoder = hub.BertModel(config)
         self.pooling = parts.Pooling(16, mode)
         self.normalize = parts.Normalize()

@@ -9,6 +9,7 @@ from torchferry.capturer.patches import (
     fake_quantize,
     padding,
     pooling,
+    products,
     recurrent,
     rope,
     selective_scan,
@@ -33,6 +34,7 @@ PATCHES = (
     *statistics.PATCHES,
     *vision.PATCHES,
     *detection.PATCHES,
+    *products.PATCHES,
     *fake_quantize.PATCHES,
 )
 """All of them, in the order they are applied."""
