@@ -146,7 +146,7 @@ def with_text(batch: int, height: int, width: int) -> dict[str, Any]:
 
 
 def with_control(batch: int, height: int, width: int) -> dict[str, Any]:
-    picture = torch.rand(batch, 3, height * 8, width * 8)
+    picture = torch.rand(batch, 3, height * 2, width * 2)
     return {**with_text(batch, height, width), "controlnet_cond": picture}
 
 
@@ -233,7 +233,7 @@ def audio(name: str) -> Made:
         sets = [(torch.randn(b, t, 16), torch.full((b,), t)) for b, t in ((2, 20), (3, 30))]
         return models.Conformer(16, 2, 32, 2, 7), sets
     if name == "ConvTasNet":
-        model = models.ConvTasNet(2, 16, 32, 16, 32, 3, 3, 2)
+        model = models.ConvTasNet(2, 16, 32, 3, 32, 16, 3, 2)
         return model, images((2, 1, 800), (3, 1, 1200))
     if name == "DeepSpeech":
         return models.DeepSpeech(16, n_hidden=24, n_class=8), images(

@@ -121,7 +121,8 @@ def torch_export_patches(
 
     Args:
         patch_torch: apply those of PyTorch and torchvision.
-        patch_transformers: apply those of transformers, and those its own exporter keeps.
+        patch_transformers: apply those of transformers and diffusers, and those that the
+            exporter of transformers keeps.
         patch_sympy: apply those of sympy. None is needed with sympy 1.13 and later.
         custom_patches: further ones: `Patch` objects, or classes that have the replacements as
             methods, their names in ``_PATCHES_`` and the class to patch in ``_PATCHED_CLASS_``.
@@ -139,7 +140,7 @@ def torch_export_patches(
     ()
     """
     libraries = {"torch": patch_torch, "torchvision": patch_torch, "sympy": patch_sympy}
-    wanted = {**libraries, "transformers": patch_transformers}
+    wanted = {**libraries, **dict.fromkeys(("transformers", "diffusers"), patch_transformers)}
     patches = [p for p in (*PATCHES, *borrowed_patches()) if wanted.get(p.library, True)]
     custom = [one for given in custom_patches for one in _as_patches(given)]
     for one in custom:

@@ -16,6 +16,7 @@ from torchferry.capturer.patches import (
     sizes,
     sliding_window,
     statistics,
+    upsampling,
     vision,
 )
 
@@ -35,6 +36,7 @@ PATCHES = (
     *vision.PATCHES,
     *detection.PATCHES,
     *products.PATCHES,
+    *upsampling.PATCHES,
     *fake_quantize.PATCHES,
 )
 """All of them, in the order they are applied."""
