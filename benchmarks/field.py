@@ -96,9 +96,9 @@ def main() -> int:
     ways = (OURS,) if options.ours else (OURS, PEER)
     names = fnmatch.filter(FACTORIES, options.only)
     jobs = [Job(f"{MODELS}:{name}", way) for name in names for way in ways]
-    known = {row.job: row for row in read_rows(options.file)}
     if options.no_run:
-        rows = [known[job] for job in jobs if job in known]
+        known = {(name_of(row), row.job.exporter): row for row in read_rows(options.file)}
+        rows = [known[n, way] for n in names for way in ways if (n, way) in known]
     else:
         rows = sweep(jobs, options.file, timeout=options.timeout, done=tell)
     bars = reached(rows)

@@ -87,9 +87,9 @@ def segmentation(name: str) -> Made:
 
 def detection(name: str) -> Made:
     make = getattr(importlib.import_module("torchvision.models.detection"), name)
-    sized = {} if "320" in name else {"min_size": 64, "max_size": 128}
+    sized = {} if "320" in name else {"min_size": 160, "max_size": 320}
     model = make(weights_backbone=None, num_classes=4, **sized, **_NO_WEIGHTS)
-    sets: list[tuple[Any, ...]] = [([torch.rand(3, h, w)],) for h, w in ((96, 64), (80, 112))]
+    sets: list[tuple[Any, ...]] = [([torch.rand(3, h, w)],) for h, w in ((160, 128), (128, 192))]
     return spread(model), sets
 
 
