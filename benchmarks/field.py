@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import re
 import statistics
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -101,10 +103,13 @@ def main() -> int:
         rows = [known[n, way] for n in names for way in ways if (n, way) in known]
     else:
         rows = sweep(jobs, options.file, timeout=options.timeout, done=tell)
+    # Where the libraries are installed is of this machine.
+    rows = [replace(row, reason=re.sub(r"/\S*/site-packages/", "", row.reason)) for row in rows]
     bars = reached(rows)
     told = "; ".join(f"{'pass' if kept else 'FAIL'}: {text}" for text, kept in bars)
     text = (
-        f"{QUESTION} `python benchmarks/field.py`: {len({name_of(row) for row in rows})} models, "
+        f"{QUESTION} `python benchmarks/field.py`: {len({name_of(row) for row in rows})} of the "
+        f"{len(FACTORIES)} models of field_models.py, "
         "each in its own process, two recorded sets, compared at other sizes, each dimension 1 "
         f"too; {machine()}, torch {torch.__version__}.\n\n{told}.\n\n{families(rows)}\n\n"
         f"Ours that are not ok:\n\n{others(rows)}"
