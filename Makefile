@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment would break it
-.PHONY: help demo test test-slow check format bench matrix dist clean
+.PHONY: help demo test test-slow check format bench matrix field dist clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PIP_ARGS ?=
@@ -45,6 +45,9 @@ bench: $(VENV)/.runtime  ## run the benchmarks; results go to benchmarks/
 
 matrix: $(VENV)/.created  ## run a slice of the tests with other versions; ROWS="torch-2.11 ..."
 	$(PY) -m tests.matrix $(ROWS)
+
+field: $(VENV)/.created  ## run tests/field beside torchvision, timm, diffusers and the like
+	$(PY) -m tests.matrix --whole field
 
 dist: $(VENV)/.dev  ## build the sdist and the wheel, check them, run the wheel in a bare environment
 	rm -rf dist

@@ -3,7 +3,8 @@
 ``python -m tests.matrix NAMES`` makes ``.venv-NAME`` for each file of ``environments/`` (for all
 without names), runs the jobs there and writes the table of docs/versions.md; with ``--whole`` all
 tests of tests/e2e run as well. The exit status is 1 if a job failed. A file says which Python it
-wants and pins what differs from constraints.txt.
+wants and pins what differs from constraints.txt. A row with a folder of tests of its own name, as
+``field``, runs those instead of a slice of every room's: two files, or with ``--whole`` all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 NEWEST = "torch-2.14.1"
+FIELD = "field"
 LIBRARIES = ("torch", "transformers", "onnxruntime")
 HEAD = ("row", "Python", *LIBRARIES, "main job", "examples", "tests", "failed or skipped, and why")
 ASK = "import sys, platform as p, importlib.metadata as m;"
@@ -73,9 +75,9 @@ def names() -> list[str]:
 
 
 def rows_of(day: int) -> list[str]:
-    """The row of the newest torch, and another one each day."""
-    others = [name for name in names() if name != NEWEST]
-    return [NEWEST, others[day % len(others)]]
+    """The row of the newest torch, another one each day, and last that of the libraries."""
+    others = [name for name in names() if name not in (NEWEST, FIELD)]
+    return [NEWEST, others[day % len(others)], FIELD]
 
 
 def constraints(pins: Iterable[str], known: Iterable[str]) -> list[str]:
@@ -94,9 +96,20 @@ def slice_of(room: Path, day: int) -> list[Path]:
     return [files[(day * 2 + i) % len(files)] for i in range(min(2, len(files)))]
 
 
+def tests_of(name: str, day: int, *, whole: bool) -> list[Path]:
+    """What of the tests runs in a row: files, and folders of which all runs."""
+    own = ROOT / "tests" / name
+    if own.is_dir():
+        return [own] if whole else slice_of(own, day)
+    rooms = sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir())
+    files = [path for room in rooms for path in slice_of(room, day)]
+    e2e = ROOT / "tests" / "e2e"
+    return [*(path for path in files if path.parent != e2e), e2e] if whole else files
+
+
 def merged(table: str, row: Row) -> str:
     """The table with a row in the place of its older one."""
-    known = [line for line in table.splitlines() if re.match(r"\| [a-z]+-\d", line)]
+    known = [line for line in table.splitlines() if re.match(r"\| (?!row )[a-z]", line)]
     lines = {line.split("|")[1].strip(): line for line in known} | {row.name: str(row)}
     head = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     return "\n".join([*head, *(lines[name] for name in sorted(lines))]) + "\n"
@@ -174,10 +187,7 @@ def run(name: str, day: int, *, whole: bool) -> Row:
     job = ["export", "zoo:tiny-llm", "--force", "-o", python.parents[1] / "out"]
     row.judge("main job", call([python, "-m", "torchferry", *job], 600))
     row.judge("examples", call([python, *PYTEST, "tests/test_examples.py"], 900))
-    rooms = sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir())
-    files = [path for room in rooms for path in slice_of(room, day)]
-    chosen = [path for path in files if not whole or path.parent.name != "e2e"]
-    row.add(call([python, *PYTEST, *chosen, *(["tests/e2e"] if whole else [])], SECONDS))
+    row.add(call([python, *PYTEST, *tests_of(name, day, whole=whole)], SECONDS))
     return row
 
 
@@ -185,8 +195,12 @@ def main() -> int:
     """Run the rows and write the table; 1 if a job failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows; all when none is named")
-    parser.add_argument("--today", action="store_true", help="the newest torch and today's row")
-    parser.add_argument("--whole", action="store_true", help="run all tests of tests/e2e")
+    parser.add_argument(
+        "--today", action="store_true", help="the newest torch, today's row, the libraries"
+    )
+    parser.add_argument(
+        "--whole", action="store_true", help="all tests of tests/e2e, or of the row"
+    )
     chosen, day = parser.parse_args(), int(time.time() // 86400)
     wanted = rows_of(day) if chosen.today else chosen.names or names()
     if unknown := sorted({*wanted} - {*names()}):

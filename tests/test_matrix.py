@@ -32,6 +32,17 @@ def test_every_row_has_its_day() -> None:
     seen = {name for day in range(len(names())) for name in rows_of(day)}
     assert seen == {*names()}
     assert all(rows_of(day)[0] == matrix.NEWEST for day in range(3))
+    assert all(rows_of(day)[2:] == [matrix.FIELD] for day in range(3))
+
+
+def test_a_row_with_tests_of_its_own_runs_those() -> None:
+    own = ROOT / "tests" / matrix.FIELD
+    assert matrix.tests_of(matrix.FIELD, 0, whole=True) == [own]
+    assert {path.parent for path in matrix.tests_of(matrix.FIELD, 0, whole=False)} == {own}
+    for whole in (True, False):
+        others = matrix.tests_of(matrix.NEWEST, 0, whole=whole)
+        assert (ROOT / "tests" / "e2e" in others) is whole
+        assert any(path.parent.name == "dims" for path in others)
 
 
 def test_what_a_row_pins_is_not_constrained() -> None:
@@ -79,8 +90,9 @@ def test_a_row_takes_the_place_of_its_older_one() -> None:
     table = merged("| row |\n", Row("torch-2.11"))
     assert table.count("\n| torch-2.11 |") == 1
     again = Row("torch-2.11", jobs={"main job": "pass"})
-    table = merged(merged(table, Row("onnxruntime-1.28")), again)
+    table = merged(merged(merged(table, Row("onnxruntime-1.28")), Row("field")), again)
     lines = table.splitlines()
-    assert [line.split("|")[1].strip() for line in lines[2:]] == ["onnxruntime-1.28", "torch-2.11"]
-    assert "| pass |" in lines[3]
+    names = [line.split("|")[1].strip() for line in lines[2:]]
+    assert names == ["field", "onnxruntime-1.28", "torch-2.11"]
+    assert "| pass |" in lines[4]
     assert all(line.count("|") == lines[0].count("|") for line in lines)

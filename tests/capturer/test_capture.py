@@ -1,5 +1,6 @@
 import inspect
 import logging
+import operator
 import sys
 from collections import OrderedDict, namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,7 @@ class Linear(torch.nn.Module):
 
 class Fixes(torch.nn.Module):
     def forward(self, x):
-        n = int(x.shape[0])  # fixes x
+        n = operator.index(x.shape[0])  # fixes x
         return torch.arange(n) + x.reshape(n, -1).sum(1)
 
 
@@ -67,9 +68,10 @@ class Branches(torch.nn.Module):
 
 class FixesNested(torch.nn.Module):
     def forward(self, batch, *more, **options):
-        a = batch["ids of all"][0] * torch.ones(int(batch["ids of all"][0].shape[0]), 1)  # nested
-        b = more[1] * torch.ones(int(more[1].shape[0]))  # more
-        c = options["z"] * torch.ones(int(options["z"].shape[0]))  # option
+        ids = batch["ids of all"][0]
+        a = ids * torch.ones(operator.index(ids.shape[0]), 1)  # nested
+        b = more[1] * torch.ones(operator.index(more[1].shape[0]))  # more
+        c = options["z"] * torch.ones(operator.index(options["z"].shape[0]))  # option
         return a, b, c, batch["free"] + 1
 
 
@@ -79,7 +81,7 @@ class FixesCache(torch.nn.Module):
         self.inner = get_tiny_llm(**SMALL)["model"]
 
     def forward(self, input_ids, attention_mask, position_ids, past_key_values):
-        length = int(past_key_values.layers[0].keys.shape[2])  # cache
+        length = operator.index(past_key_values.layers[0].keys.shape[2])  # cache
         outputs = self.inner(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -7,6 +7,7 @@ Each line at fault carries a mark with the fault's name, so that it can be told 
 from __future__ import annotations
 
 import functools
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def unsupported_op(module: nn.Module, x: torch.Tensor) -> None:
 
 def specialised_dim(module: nn.Module, x: torch.Tensor) -> None:
     """A size that becomes a number."""
-    torch.zeros(int(x.shape[0]))  # fault: specialised_dim
+    torch.zeros(operator.index(x.shape[0]))  # fault: specialised_dim
 
 
 def write_on_a_view(module: nn.Module, x: torch.Tensor) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import operator
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ class Depends(nn.Module):
 
 class Fixes(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.zeros(int(x.shape[0]), 1)
+        return x + torch.zeros(operator.index(x.shape[0]), 1)
 
 
 class Branches(nn.Module):
@@ -82,7 +83,7 @@ def test_a_dimension_that_becomes_a_constant_is_a_failure_unless_nothing_is_dyna
     status = tried(Fixes(), *sizes(2, 5))
     assert (status.status, status.step) == (StatusExportCode.FAIL, "EXPORT")
     assert "fixed to" in status.reason
-    assert "torch.zeros(int(x.shape[0]), 1)" in str(status.line)
+    assert "torch.zeros(operator.index(x.shape[0]), 1)" in str(status.line)
     assert tried(Fixes(), *sizes(2, 5), use_dynamic_shapes=False).is_ok()
     assert tried(Fixes(), *sizes(2)).is_ok()
 
@@ -331,7 +332,7 @@ def test_a_kind_of_calls_that_is_seen_once_is_compared_at_other_sizes_too() -> N
 def test_one_way_of_exporting_is_tried_alone() -> None:
     class Sized(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + int(x.shape[0])
+            return x + operator.index(x.shape[0])
 
     root = build_tree(Piece, Sized())
     with recorded(root), torch.no_grad():

@@ -16,12 +16,14 @@ from torchferry.cli.main import main
 from torchferry.exporter.export import export
 
 CODE = """
+from operator import index
+
 import torch
 from torch import nn
 
 class Fixes(nn.Module):
     def forward(self, x):
-        rows = int(x.shape[0])
+        rows = index(x.shape[0])
         return x.sum(-1, keepdim=True) + torch.ones(rows, 1)
 
 class Loops(nn.Module):
@@ -96,7 +98,8 @@ def assert_only_the_failed_folder_is_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factory", "code"), [("fixes", "rows = int(x.shape[0])"), ("loops", "for row in x:")]
+    ("factory", "code"),
+    [("fixes", "rows = index(x.shape[0])"), ("loops", "for row in x:")],
 )
 def test_a_dimension_that_the_code_fixes_is_named_with_the_line(
     run: Run, factory: str, code: str

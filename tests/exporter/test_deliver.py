@@ -19,6 +19,8 @@ from torchferry.values.clone import clone
 from torchferry.zoo.checkpoint import load_checkpoint
 
 CODE = """
+import operator
+
 import torch
 from torch import nn
 
@@ -37,7 +39,7 @@ class Small(nn.Module):
 
 class Fixes(nn.Module):
     def forward(self, x):
-        return x + torch.arange(int(x.shape[0]))[:, None]
+        return x + torch.arange(operator.index(x.shape[0]))[:, None]
 
 class Decides(nn.Module):
     def forward(self, x):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import subprocess
 import sys
 import tempfile
@@ -167,7 +168,7 @@ def test_training_mode_with_dropout_is_a_problem() -> None:
 
 class Fixes(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.arange(int(x.shape[0]))[:, None]
+        return x + torch.arange(operator.index(x.shape[0]))[:, None]
 
 
 class Decides(nn.Module):

@@ -1,5 +1,7 @@
 """Tests on sizes that were decided when a program was captured are made again in every call."""
 
+import operator
+
 import pytest
 import torch
 
@@ -25,7 +27,8 @@ CASES = {
     "unequal": (lambda x, y: x * 2 if x.shape[0] != 6 else x, "a != 6", 7, 6),
     "of two inputs": (lambda x, y: x * 2 if x.shape[0] > y.shape[0] else x, "a > b", 5, 3),
     "a number": (
-        lambda x, y: x.new_zeros(int(x.shape[0] * 0.3)), "math.trunc(0.3 * a) == 3", 12, 9,
+        lambda x, y: x.new_zeros(operator.index(torch.sym_int(x.shape[0] * 0.3))),
+        "math.trunc(0.3 * a) == 3", 12, 9,
     ),
     "a view": (lambda x, y: x[:, :2].reshape(-1, 4) + 1, "2 * a == 4 or 2 * a % 4 == 0", 8, 9),
     "before a write in place": (

@@ -16,6 +16,8 @@ from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
 from torchferry.capturer.advice import advise, around
+from torchferry.capturer.builtin import symbolic_builtins
+from torchferry.capturer.constant import known_constants
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
@@ -63,6 +65,7 @@ class _Strategy:
     patched: bool = False
     silenced: bool = True  # with the patches whose absence goes unnoticed
     checks: bool = False  # ``if ...: raise`` and ``assert`` on values are left to the run
+    constants: bool = True  # the values of buffers may decide
 
 
 _FIRST = _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC)
@@ -203,7 +206,11 @@ class _Driver:
                 self.patched = bool(outcome.hit)
             if unpatched is not None:
                 better = found is not None and _faults(found) < _faults(unpatched)
-                return found if found and better else self._captured_again(unpatched)
+                return (
+                    found
+                    if found and better
+                    else replace(unpatched, attempts=tuple(self.attempts))
+                )
             if found is not None:
                 if not _faults(found) or strategy is not _FIRST or not self.patch:
                     return found
@@ -273,9 +280,6 @@ class _Driver:
             registered=self.registered,
         )
 
-    def _captured_again(self, found: Captured) -> Captured:
-        return replace(found, attempts=tuple(self.attempts))
-
     def _failure(self) -> CaptureError:
         error = self.errors[0]
         line = line_of_error(error)
@@ -327,6 +331,8 @@ def _try(
         _patches(strategy, custom_patches) as patching,
         checks as diff,
         around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
+        known_constants(model, strategy.constants and not strategy.strict) as written,
+        symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
         explicit_keywords(model, names),
         torch.no_grad(),
         random_kept(),  # Dynamo draws as it begins
@@ -348,6 +354,8 @@ def _try(
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error
+    if written:
+        return _try(model, seen, replace(strategy, constants=False), custom_patches)
     outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
     return outcome
 

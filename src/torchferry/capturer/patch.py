@@ -24,7 +24,7 @@ from torch.torch_version import TorchVersion
 from torchferry.seams.pytorch import OpOverload, dispatch_keys, forget_dispatches
 from torchferry.values.randomness import random_kept
 
-__all__ = ["Attribute", "Kernel", "Patch", "Place", "fingerprint", "source_of"]
+__all__ = ["Attribute", "Kernel", "Patch", "Place", "find_copies", "fingerprint", "source_of"]
 
 Function = Callable[..., Any]
 
@@ -176,8 +176,8 @@ class Patch:
     def upstream(self) -> Function:
         """The function it replaces, by the name of ``subject`` or at the first of its places."""
         place = _lookup(self.subject) or self.find()[0]
-        found = place.read()
-        return getattr(found, "__torchferry_original__", found)
+        original: Function = _unpatched(place.read())
+        return original
 
     def needed(self) -> bool:
         """Whether upstream fails without it, asked once a process; true when nothing can tell."""
@@ -221,6 +221,21 @@ def _lookup(dotted: str) -> Place | None:
         owner = vars(owner).get(name) if hasattr(owner, "__dict__") else None
     known = owner is not None and any(parts[-1] in vars(cls) for cls in _resolution(owner))
     return Attribute(owner, parts[-1]) if known else None
+
+
+def find_copies(module: str, name: str) -> list[Place]:
+    """A function's places in its own module and in every other that imports it by its name."""
+    home = vars(sys.modules[module]) if module in sys.modules else {}
+    known = _unpatched(home.get(name))
+    return [
+        Attribute(other, name)
+        for other in list(sys.modules.values())
+        if isinstance(other, ModuleType) and _unpatched(vars(other).get(name)) is known is not None
+    ]
+
+
+def _unpatched(function: Any) -> Any:
+    return getattr(function, "__torchferry_original__", function)
 
 
 def _resolution(owner: Any) -> tuple[Any, ...]:

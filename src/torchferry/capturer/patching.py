@@ -120,8 +120,9 @@ def torch_export_patches(
     a function is as before when the last one of it has ended.
 
     Args:
-        patch_torch: apply those of PyTorch.
-        patch_transformers: apply those of transformers, and those its own exporter keeps.
+        patch_torch: apply those of PyTorch and torchvision.
+        patch_transformers: apply those of transformers and diffusers, and those that the
+            exporter of transformers keeps.
         patch_sympy: apply those of sympy. None is needed with sympy 1.13 and later.
         custom_patches: further ones: `Patch` objects, or classes that have the replacements as
             methods, their names in ``_PATCHES_`` and the class to patch in ``_PATCHED_CLASS_``.
@@ -138,7 +139,8 @@ def torch_export_patches(
     >>> patching.hit
     ()
     """
-    wanted = {"torch": patch_torch, "transformers": patch_transformers, "sympy": patch_sympy}
+    libraries = {"torch": patch_torch, "torchvision": patch_torch, "sympy": patch_sympy}
+    wanted = {**libraries, **dict.fromkeys(("transformers", "diffusers"), patch_transformers)}
     patches = [p for p in (*PATCHES, *borrowed_patches()) if wanted.get(p.library, True)]
     custom = [one for given in custom_patches for one in _as_patches(given)]
     for one in custom:

@@ -72,6 +72,9 @@ SEAMS: dict[str, Seam] = {
     "torch.fx.experimental.proxy_tensor.get_proxy_mode": Seam(
         "seeing make_fx trace", "calls that make_fx traces are recorded as if they ran"
     ),
+    "torch.fx.experimental.proxy_tensor.get_proxy_slot": Seam(
+        "the values of constant buffers", "a branch on a constant buffer is refused"
+    ),
     "torch._C._get_dispatch_mode": Seam(
         "seeing AOTAutograd trace", "calls that AOTAutograd traces are recorded as if they ran"
     ),

@@ -10,6 +10,7 @@ from torchferry.seams.table import probe, reach
 
 __all__ = [
     "aot_metadata", "compiles_here", "dynamo_stack", "is_traced_by_fx", "mark_constant",
+    "set_constant",
 ]  # fmt: skip
 
 
@@ -34,6 +35,19 @@ def is_traced_by_fx() -> bool:
         or _proxy_mode() is not None
         or (_FUNCTIONAL is not None and bool(_dispatch_mode(_FUNCTIONAL)))
     )
+
+
+def set_constant(tensor: Any, value: Any) -> None:
+    """Let the trace under way know what a tensor holds, so that its values may decide a branch.
+
+    Args:
+        tensor: as the traced code has it; nothing happens if no trace follows it.
+        value: its values; the trace may write to them.
+    """
+    mode, find = _proxy_mode(), probe("torch.fx.experimental.proxy_tensor.get_proxy_slot")
+    proxy = None if mode is None or find is None else find(tensor, mode.tracer, None)
+    if proxy is not None:
+        proxy.constant = value
 
 
 def compiles_here() -> bool:

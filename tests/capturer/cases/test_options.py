@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -18,7 +19,7 @@ PATCHED = "the same with patches"
 
 class Fixes(torch.nn.Module):
     def forward(self, x):
-        n = int(x.shape[0])  # fixes x
+        n = operator.index(x.shape[0])  # fixes x
         return torch.arange(n) + x.reshape(n, -1).sum(1)
 
 
@@ -60,7 +61,7 @@ def test_a_custom_patch():
             return x * self.rows(x)
 
         def rows(self, x):
-            return int(x.shape[0])
+            return operator.index(x.shape[0])
 
     class Rows:
         _PATCHES_ = ("rows",)

@@ -55,6 +55,27 @@ def test_sizes_that_are_computed(captured):
     captured(Pooled(), sets)
 
 
+class Spaces(torch.nn.Module):
+    def __init__(self, start, end, dtype=None):
+        super().__init__()
+        self.start, self.end, self.dtype = start, end, dtype
+
+    def forward(self, x):
+        return torch.linspace(self.start, self.end, x.shape[0], dtype=self.dtype) + x * 0
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "dtype"),
+    [(0, 1, None), (-1.5, 7.25, None), (2, -2, torch.float64), (0, 9, torch.int64)],
+)
+def test_evenly_spaced_numbers_of_any_count(captured, start, end, dtype):
+    counts = (5, 8, 1, 2, 33)
+    found = captured(Spaces(start, end, dtype), [(torch.zeros(n),) for n in counts])
+    for count in (3, 64):
+        got = found.program.module()(x=torch.zeros(count))
+        torch.testing.assert_close(got, Spaces(start, end, dtype)(torch.zeros(count)))
+
+
 class Reads(torch.nn.Module):
     def __init__(self, text):
         super().__init__()
@@ -108,4 +129,17 @@ def test_a_text_within_a_check_over_several_lines_fixes_nothing(captured):
             return x + x.shape[0]
 
     found = captured(Checks(), [(torch.ones(n),) for n in (3, 5, 1)])
+    assert not found.fixed
+
+
+def test_a_text_within_torchs_own_assertion_fixes_nothing(captured):
+    class Asserts(torch.nn.Module):
+        def forward(self, x):
+            torch._assert(
+                len(x.shape) == 2,
+                f"expected rows of one length, not {x.shape[-2:]}",
+            )
+            return x + x.shape[0]
+
+    found = captured(Asserts(), [(torch.ones(n, 2 * n),) for n in (3, 5, 1)])
     assert not found.fixed

@@ -15,11 +15,13 @@ from torchferry.report.model import Table
 from torchferry.zoo.archive import load_program
 
 MODELS = """
+import operator
+
 import torch
 
 class Fixes(torch.nn.Module):
     def forward(self, x):
-        return x * int(x.shape[0])
+        return x * operator.index(x.shape[0])
 
 class Counts(torch.nn.Module):
     n = 0
@@ -75,7 +77,7 @@ def test_a_fixed_dimension_fails_the_report(models: Path) -> None:
     report = capture(f"{models}:Fixes", inputs=f"{models}:sets")
     assert not report.ok
     assert "batch_size (x axis 0) was fixed to 3" in report.problems[0]
-    assert "models.py:6" in report.problems[0]
+    assert "models.py:8" in report.problems[0]
     assert report.data["fixed"][0]["size"] == "3"
 
 

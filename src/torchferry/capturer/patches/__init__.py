@@ -5,16 +5,19 @@ from __future__ import annotations
 from torchferry.capturer.patches import (
     attention,
     convolution,
+    detection,
     fake_quantize,
     item,
     padding,
     pooling,
+    products,
     recurrent,
     rope,
     selective_scan,
     sizes,
     sliding_window,
     statistics,
+    upsampling,
     vision,
 )
 
@@ -33,6 +36,9 @@ PATCHES = (
     *item.PATCHES,
     *statistics.PATCHES,
     *vision.PATCHES,
+    *detection.PATCHES,
+    *products.PATCHES,
+    *upsampling.PATCHES,
     *fake_quantize.PATCHES,
 )
 """All of them, in the order they are applied."""

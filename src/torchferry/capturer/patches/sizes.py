@@ -19,7 +19,9 @@ Function = Callable[..., Any]
 
 _LINK = "https://docs.pytorch.org/docs/2.13/export.html#limitations-of-torch-export"
 # Lines whose text is for people: no number of a program hangs on it.
-_SHOWN = re.compile(r"\b(print|log|logger|logging|warn|warnings|raise|assert)\b|\blog\w*\.|_check")
+_SHOWN = re.compile(
+    r"\b(print|log|logger|logging|warn|warnings|raise|_?assert)\b|\blog\w*\.|_check"
+)
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -68,6 +70,23 @@ def _shape_as_tensor(_original: Function) -> Function:
     return shape_as_tensor
 
 
+def _linspace(_original: Function) -> Function:
+    def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **kept: Any) -> Any:
+        """From either end to the middle, as upstream computes it."""
+        wanted = torch.get_default_dtype() if dtype is None else dtype
+        exact = wanted if wanted.is_floating_point else torch.float64
+        places = torch.arange(steps, **kept)
+        step = (end - start) / (torch.tensor(steps, dtype=exact, **kept) - 1).clamp(min=1)
+        from_start, from_end = start + places * step, end - (steps - 1 - places) * step
+        return torch.where(places < (steps + 1) // 2, from_start, from_end).to(wanted)
+
+    return linspace
+
+
+def _of_third(_start: Any, _end: Any, steps: Any = None, **kwargs: Any) -> bool:
+    return _is_symbolic(steps) and not kwargs.keys() - {"dtype", "device"}
+
+
 def _as_text(original: Function) -> Function:
     def text(self: torch.SymInt) -> Any:
         """The text of the number, which fixes it, where the user's code computes with it."""
@@ -110,6 +129,7 @@ PATCHES = (
     _patch("torch.asarray", _as_tensor, _of_first),
     _patch("torch.Tensor.new_tensor", _new_tensor, _of_second),
     _patch("torch.Tensor.new", _new_tensor, _of_list),
+    _patch("torch.linspace", _linspace, _of_third),
     _patch("torch._shape_as_tensor", _shape_as_tensor, lambda *_: True),
     Patch(
         subject="torch.SymInt.__repr__",
