@@ -11,7 +11,6 @@ from typing import Literal, Unpack
 from torchferry.errors import UsageError
 from torchferry.exporter.export import Exporter, Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
-from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
 from torchferry.exporter.watch import run_sets
 from torchferry.graph.reference import check_linkable
@@ -20,7 +19,8 @@ from torchferry.observer.given import Stated
 from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
-from torchferry.zoo.mapped import checkpoint_files
+from torchferry.sources.mapped import checkpoint_files
+from torchferry.sources.source import Source, load_source
 
 __all__ = ["Weights", "deliver"]
 

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 
 from torchferry.converter.dimension import name_dimensions
-from torchferry.exporter.factory import call
 from torchferry.exporter.paste import Pasted, export_source
-from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
 from torchferry.exporter.tables import argument_table
 from torchferry.observer import Observation, observe
@@ -21,6 +19,8 @@ from torchferry.observer.model_inputs import ModelInputs
 from torchferry.progress import Progress
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
 from torchferry.report.model import Source as Text
+from torchferry.sources.factory import call
+from torchferry.sources.source import Source, load_source
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 from torchferry.values.fast_path import disable_fast_paths

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from torchferry.cli.commands.capture import capture
 from torchferry.errors import CaptureError, UsageError
 from torchferry.report.model import Table
-from torchferry.zoo.archive import load_program
+from torchferry.sources.archive import load_program
 
 MODELS = """
 import torch

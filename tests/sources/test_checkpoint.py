@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from torchferry.errors import UsageError
-from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
+from torchferry.sources.checkpoint import load_checkpoint, map_checkpoint
 from versions import at_least
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.sources.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 from torchferry.values.kinds import attempt
 from torchferry.zoo.library import import_transformers
-from torchferry.zoo.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 
 __all__ = ["MappedCheckpoint", "load_checkpoint", "map_checkpoint"]
 

@@ -14,18 +14,18 @@ from torch import nn
 from torchferry.capturer import accept_aliases
 from torchferry.dims import Legal
 from torchferry.errors import UsageError
-from torchferry.exporter.arguments import Arguments, as_input_sets, check_inputs
-from torchferry.exporter.factory import make_inputs, make_model
 from torchferry.graph.reference import Region
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, ask_maker, state_legal
 from torchferry.observer.maker import Maker
 from torchferry.seams.pytorch import set_buffer
+from torchferry.sources.archive import load_program
+from torchferry.sources.arguments import Arguments, as_input_sets, check_inputs
+from torchferry.sources.checkpoint import load_checkpoint, map_checkpoint
+from torchferry.sources.factory import make_inputs, make_model
+from torchferry.sources.mapped import MappedFile
 from torchferry.values.flatten import map_leaves
 from torchferry.zoo import catalogue
-from torchferry.zoo.archive import load_program
-from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
-from torchferry.zoo.mapped import MappedFile
 from torchferry.zoo.tasks import input_sets
 from torchferry.zoo.unrun import unrun_input_sets
 
