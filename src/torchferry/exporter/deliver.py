@@ -12,7 +12,7 @@ from torchferry.errors import UsageError
 from torchferry.exporter.export import Exporter, Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.steps import Steps, counted
-from torchferry.exporter.watch import run_sets
+from torchferry.exporter.watch import describe_size, run_sets
 from torchferry.graph.reference import check_linkable
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
@@ -96,7 +96,7 @@ def _observed(
     """The model, and calls of it: run, or only given when nothing is to be verified."""
     with steps.step("load model") as made:
         source = load(run=check)
-        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+        made(describe_size(source))
     if not check:
         seen = Observation.from_inputs(source.model, source.input_sets)
         return source, source.observed(seen)

@@ -90,7 +90,7 @@ def perform(job: Job) -> Row:
 
     try:
         source = load_source(job.model, dtype=job.dtype)
-        seen = Observation.from_inputs(source.model, source.input_sets)
+        seen = source.observed(Observation.from_inputs(source.model, source.input_sets))
         program = export(
             source.program or source.model,
             seen,

@@ -25,7 +25,7 @@ from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 from torchferry.values.fast_path import disable_fast_paths
 
-__all__ = ["load_model", "run_sets", "run_source", "watch"]
+__all__ = ["describe_size", "load_model", "run_sets", "run_source", "watch"]
 
 Row = tuple[Cell | str | int | float, ...]
 
@@ -110,8 +110,14 @@ def load_model(
     """
     with steps.step("load model") as made:
         source = load_source(model, inputs=inputs, sizes=sizes, dtype=dtype, least=least)
-        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+        made(describe_size(source))
     return source
+
+
+def describe_size(source: Source) -> str:
+    """How large the model is, and the note on it: ``11,689,512 parameters, random weights``."""
+    count = counted(sum(p.numel() for p in source.model.parameters()), "parameter")
+    return f"{count}, {source.note}" if source.note else count
 
 
 def run_sets(source: Source) -> None:

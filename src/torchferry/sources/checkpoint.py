@@ -15,15 +15,23 @@ from typing import Any
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.sources.images import build_drawn
 from torchferry.sources.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 from torchferry.values.kinds import attempt
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["MappedCheckpoint", "load_checkpoint", "map_checkpoint"]
+__all__ = [
+    "MappedCheckpoint",
+    "build_checkpoint",
+    "has_weights",
+    "load_checkpoint",
+    "map_checkpoint",
+]
 
 _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts?|heads?)$")
 """Names of entries of ``config.json`` that say how many modules are built."""
 _MOST = 100_000
+_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.h5", "*.msgpack", "*.pt", "*.pth", "*.onnx")
 
 
 def load_checkpoint(folder: Path) -> nn.Module:
@@ -38,8 +46,35 @@ def load_checkpoint(folder: Path) -> nn.Module:
         UsageError: a file is missing or damaged, a weight is missing, or transformers is missing
             or does not know the class.
     """
-    transformers, model_class = _model_class(folder)
+    transformers, model_class = _filled_class(folder)
     return _loaded(transformers, model_class, folder, str(folder), use_safetensors=True)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights in any format, or no ``config.json`` to draw them by."""
+    return not (folder / "config.json").is_file() or any(
+        any(folder.glob(pattern)) for pattern in _WEIGHTS
+    )
+
+
+def build_checkpoint(folder: Path) -> nn.Module:
+    """Build the model that ``config.json`` describes, in eval mode, its weights drawn in float32.
+
+    Args:
+        folder: holds ``config.json``; see `has_weights`.
+
+    Raises:
+        UsageError: the file is damaged, or transformers is missing or does not know the class.
+    """
+    transformers, model_class = _model_class(folder)
+    read = partial(model_class.config_class.from_pretrained, str(folder), local_files_only=True)
+
+    def build() -> nn.Module:
+        model: nn.Module = model_class(read())
+        return model
+
+    with _quiet(transformers):
+        return build_drawn(partial(_read, folder, model_class.__name__, build))
 
 
 @dataclass(frozen=True)
@@ -67,7 +102,7 @@ def map_checkpoint(folder: Path) -> MappedCheckpoint:
     Raises:
         UsageError: see `load_checkpoint`.
     """
-    transformers, model_class = _model_class(folder)
+    transformers, model_class = _filled_class(folder)
     files = tuple(map_file(path) for path in checkpoint_files(folder))
     read = partial(model_class.config_class.from_pretrained, local_files_only=True)
     config = _read(folder, model_class.__name__, partial(read, str(folder)))
@@ -89,6 +124,21 @@ def _model_class(folder: Path) -> tuple[ModuleType, Any]:
             "folder: give package.module:factory"
         )
     return transformers, model_class
+
+
+def _filled_class(folder: Path) -> tuple[ModuleType, Any]:
+    """As `_model_class`, of a folder that has weights that can be read."""
+    found = _model_class(folder)
+    if not any(folder.glob("*.safetensors")):
+        pickled = sorted(p.name for p in folder.glob("*.bin"))
+        hint = (
+            f"only pickled ones ({pickled[0]}), which torchferry never loads: save the model "
+            "again with save_pretrained"
+            if pickled
+            else "save the model with save_pretrained"
+        )
+        raise UsageError(f"{folder} has no weights in *.safetensors; {hint}")
+    return found
 
 
 def _loaded(
@@ -151,15 +201,6 @@ def _read_architecture(folder: Path) -> str:
     path = folder / "config.json"
     if not path.is_file():
         raise UsageError(f"{folder} has no config.json: it is not a Hugging Face model folder")
-    if not any(folder.glob("*.safetensors")):
-        pickled = sorted(p.name for p in folder.glob("*.bin"))
-        hint = (
-            f"only pickled ones ({pickled[0]}), which torchferry never loads: save the model "
-            "again with save_pretrained"
-            if pickled
-            else "save the model with save_pretrained"
-        )
-        raise UsageError(f"{folder} has no weights in *.safetensors; {hint}")
     try:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
