@@ -19,6 +19,7 @@ from torchferry.sources.checkpoint import (
 from torchferry.sources.factory import make_model
 from torchferry.sources.loaded import RANDOM, Loaded
 from torchferry.sources.timm import load_timm
+from torchferry.sources.torchscript import is_torchscript, load_torchscript
 from torchferry.sources.torchvision import load_torchvision
 from torchferry.zoo import catalogue
 
@@ -128,6 +129,7 @@ KINDS = (
         _map_folder,
     ),
     Kind("a .pt2 file", lambda text: Path(text).suffix == ".pt2", _load_program),
+    Kind("a TorchScript archive", is_torchscript, load_torchscript),
     Kind("package.module:factory", _is_factory, _load_factory),
 )
 """The kinds in the order in which they are asked."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from torchferry.sources.arguments import Arguments
 from torchferry.sources.mapped import MappedFile
 
 __all__ = ["RANDOM", "Loaded"]
@@ -28,8 +30,8 @@ class Loaded:
         files: the mapped files in which the weights lie, if that was asked for.
         training: whether the model came in training mode.
         note: what a user has to know of the weights: `RANDOM`, or what was merged into them.
-        original: what ``model`` stands for, to be compared with it on each input set; ``None`` if
-            it is the model itself.
+        check: takes input sets, and raises `UsageError` if the model does not compute what its
+            source does; ``None`` if the model is what the source holds.
     """
 
     model: nn.Module
@@ -38,4 +40,4 @@ class Loaded:
     files: tuple[MappedFile, ...] = ()
     training: bool = False
     note: str = ""
-    original: nn.Module | None = None
+    check: Callable[[list[Arguments]], None] | None = None

@@ -117,6 +117,8 @@ def load_source(
             f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
             "of different sizes are needed, to see which dimensions vary"
         )
+    if loaded.check is not None and run and dtype is None:
+        loaded.check(found)
     return Source(
         text, model, found, loaded.program, loaded.files, loaded.training, legal, seen, loaded.note
     )
