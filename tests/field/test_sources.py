@@ -86,3 +86,36 @@ def test_an_unknown_name_comes_with_the_closest(kind: str) -> None:
     pytest.importorskip(kind)
     with pytest.raises(UsageError, match=rf"has no model 'resnet19'; did you mean {kind}:resnet"):
         load_source(f"{kind}:resnet19")
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken", ["max", "weightedmean"]])
+def test_a_folder_of_sentence_transformers_gives_what_the_package_does(
+    mode: Any, tmp_path: Path
+) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=31, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    letters = [chr(97 + i) for i in range(26)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    bert, saved = tmp_path / "bert", tmp_path / "saved"
+    transformers.BertModel(config).save_pretrained(bert)
+    (bert / "vocab.txt").write_text("\n".join(vocabulary))
+    transformers.BertTokenizer(str(bert / "vocab.txt")).save_pretrained(bert)
+    size = 16 * (len(mode) if isinstance(mode, list) else 1)
+    stages = [modules.Transformer(str(bert)), modules.Pooling(16, pooling_mode=mode),
+              modules.Dense(size, 8), modules.Normalize()]  # fmt: skip
+    package.SentenceTransformer(modules=stages, device="cpu").save(str(saved))
+
+    source = load_source(str(saved))
+    original = package.SentenceTransformer(str(saved), device="cpu", local_files_only=True).eval()
+    for _, inputs in source.input_sets:
+        with torch.no_grad():
+            expected = original.forward(dict(inputs))
+            outputs = source.model(**inputs)
+        for name in ("token_embeddings", "sentence_embedding"):
+            torch.testing.assert_close(outputs[name], expected[name])
+    check_verified(deliver(str(saved), tmp_path / "out"), "batch_size", "sequence_length")

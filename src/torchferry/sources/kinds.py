@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from torchferry.errors import UsageError
@@ -18,6 +19,7 @@ from torchferry.sources.checkpoint import (
 )
 from torchferry.sources.factory import make_model
 from torchferry.sources.loaded import RANDOM, Loaded
+from torchferry.sources.sentences import is_sentence_folder, load_sentences
 from torchferry.sources.timm import load_timm
 from torchferry.sources.torchscript import is_torchscript, load_torchscript
 from torchferry.sources.torchvision import load_torchvision
@@ -117,6 +119,7 @@ KINDS = (
     Kind("zoo:NAME", lambda text: text.startswith("zoo:"), _load_zoo),
     Kind("torchvision:NAME", lambda text: text.startswith("torchvision:"), load_torchvision),
     Kind("timm:NAME", lambda text: text.startswith("timm:"), load_timm),
+    Kind("", is_sentence_folder, load_sentences, partial(load_sentences, mapped=True)),
     Kind(
         "",
         lambda text: _is_folder(text) and not has_weights(Path(text)),
