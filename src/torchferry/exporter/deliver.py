@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 from torchferry.errors import UsageError
+from torchferry.exporter.components import deliver_components
 from torchferry.exporter.export import Exporter, Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.steps import Steps, counted
@@ -19,6 +20,7 @@ from torchferry.observer.given import Stated
 from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
+from torchferry.sources.diffusion import component_names
 from torchferry.sources.mapped import checkpoint_files
 from torchferry.sources.source import Source, load_source
 
@@ -52,9 +54,19 @@ def deliver(
         progress: what to do with the name of each step as it begins.
         options: of `export`.
 
+    Returns:
+        The report. Of a pipeline of several models, each of which gets a folder of its own in
+        ``out``, the reports of all: see `deliver_components`.
+
     Raises:
         FerryError: what is given cannot be used, or see `export`.
     """
+    if names := component_names(model):
+        if inputs is not None:
+            raise UsageError(f"--inputs is for one model: export {model}:{names[0]}, for instance")
+        each = partial(deliver, sizes=sizes, dtype=dtype, weights=weights, replace=replace,
+                       progress=progress, **options)  # fmt: skip
+        return deliver_components(model, out, names, each)
     exporter, check = options.get("exporter", "to_onnx"), options.get("check", True)
     check_options(
         options.get("target", "onnx"), exporter, options.get("opset"),

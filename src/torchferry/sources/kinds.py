@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from torchferry.errors import UsageError
+from torchferry.sources.adapter import is_adapter, load_adapter
 from torchferry.sources.archive import load_program
 from torchferry.sources.checkpoint import (
     build_checkpoint,
@@ -17,6 +18,7 @@ from torchferry.sources.checkpoint import (
     load_checkpoint,
     map_checkpoint,
 )
+from torchferry.sources.diffusion import is_diffusion, load_component
 from torchferry.sources.factory import make_model
 from torchferry.sources.loaded import RANDOM, Loaded
 from torchferry.sources.sentences import is_sentence_folder, load_sentences
@@ -119,6 +121,8 @@ KINDS = (
     Kind("zoo:NAME", lambda text: text.startswith("zoo:"), _load_zoo),
     Kind("torchvision:NAME", lambda text: text.startswith("torchvision:"), load_torchvision),
     Kind("timm:NAME", lambda text: text.startswith("timm:"), load_timm),
+    Kind("a diffusers folder", is_diffusion, load_component),
+    Kind("", is_adapter, load_adapter),
     Kind("", is_sentence_folder, load_sentences, partial(load_sentences, mapped=True)),
     Kind(
         "",
