@@ -19,9 +19,15 @@ def test_each_text_is_of_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Path("filled/model.safetensors").write_bytes(b"")
     Path("unfilled").mkdir()
     Path("unfilled/config.json").write_text("{}")
-    texts = ["zoo:mlp", "torchvision:resnet18", "timm:resnet18", "filled", "unfilled", "a.pt2",
-             "package.module:make"]  # fmt: skip
+    marks = {"adapter": "adapter_config.json", "sentences": "modules.json",
+             "pipeline": "model_index.json"}  # fmt: skip
+    for folder, mark in marks.items():
+        Path(folder).mkdir()
+        (Path(folder) / mark).write_text("{}")
+    texts = ["zoo:mlp", *marks, "torchvision:resnet18", "timm:resnet18", "filled", "unfilled",
+             "a.pt2", "package.module:make"]  # fmt: skip
     assert len({kind_of(text) for text in texts}) == len(texts)
+    assert kind_of("pipeline:unet") == kind_of("pipeline")
     assert kind_of("file.py:make") == kind_of("package.module:make")
     assert kind_of("torchvision.models:resnet18") == kind_of("package.module:make")
 
