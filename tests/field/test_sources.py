@@ -15,6 +15,13 @@ from torchferry.report.model import Report
 from torchferry.sources import load_source
 
 
+# What peft and diffusers call in transformers and in huggingface_hub is deprecated there.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
 def check_verified(report: Report, *dynamic: str) -> None:
     """Equal at three unseen sizes or more, batch 1 among them; these dimensions are dynamic."""
     assert report.ok, report.problems

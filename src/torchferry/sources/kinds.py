@@ -37,13 +37,15 @@ class Kind:
     """One kind of source.
 
     Attributes:
-        form: how MODEL is written, for messages; empty if another kind's form covers it.
+        form: how MODEL is written, for messages.
+        about: what is exported then, in a line.
         accepts: whether a text is of this kind.
         load: gives the model.
         map_weights: gives the model with its weights left in their files, if the kind can.
     """
 
     form: str
+    about: str
     accepts: Callable[[str], bool]
     load: Callable[[str], Loaded]
     map_weights: Callable[[str], Loaded] | None = None
@@ -72,7 +74,7 @@ def read_model(text: str, *, mapped: bool = False) -> Loaded:
 
 
 def _stands_for_nothing(text: str) -> UsageError:
-    forms = [kind.form for kind in KINDS if kind.form]
+    forms = [kind.form for kind in KINDS]
     known = f"{', '.join(forms[:-1])}, or {forms[-1]}"
     if text and Path(text).is_file():
         return UsageError(f"{text} is no model that torchferry reads; give {known}")
@@ -118,25 +120,73 @@ def _is_folder(text: str) -> bool:
 
 
 KINDS = (
-    Kind("zoo:NAME", lambda text: text.startswith("zoo:"), _load_zoo),
-    Kind("torchvision:NAME", lambda text: text.startswith("torchvision:"), load_torchvision),
-    Kind("timm:NAME", lambda text: text.startswith("timm:"), load_timm),
-    Kind("a diffusers folder", is_diffusion, load_component),
-    Kind("", is_adapter, load_adapter),
-    Kind("", is_sentence_folder, load_sentences, partial(load_sentences, mapped=True)),
     Kind(
-        "",
+        "zoo:NAME",
+        "a model of the zoo with random weights: torchferry inspect zoo",
+        lambda text: text.startswith("zoo:"),
+        _load_zoo,
+    ),
+    Kind(
+        "torchvision:NAME",
+        "an architecture of torchvision with random weights: torchvision:resnet18",
+        lambda text: text.startswith("torchvision:"),
+        load_torchvision,
+    ),
+    Kind(
+        "timm:NAME",
+        "an architecture of timm with random weights: timm:vit_tiny_patch16_224",
+        lambda text: text.startswith("timm:"),
+        load_timm,
+    ),
+    Kind(
+        "a diffusers folder",
+        "each component gets a folder of its own; FOLDER:unet is one of them",
+        is_diffusion,
+        load_component,
+    ),
+    Kind(
+        "a PEFT adapter folder",
+        "the base model that it names, a local folder, with the adapter merged",
+        is_adapter,
+        load_adapter,
+    ),
+    Kind(
+        "a sentence-transformers folder",
+        "the encoder with pooling and normalization; outputs sentence_embedding too",
+        is_sentence_folder,
+        load_sentences,
+        partial(load_sentences, mapped=True),
+    ),
+    Kind(
+        "a folder with config.json alone",
+        "the architecture that it names, with random weights",
         lambda text: _is_folder(text) and not has_weights(Path(text)),
         lambda text: Loaded(build_checkpoint(Path(text)), note=RANDOM),
     ),
     Kind(
         "a Hugging Face model folder",
+        "config.json and *.safetensors, as save_pretrained writes them",
         _is_folder,
         lambda text: Loaded(load_checkpoint(Path(text))),
         _map_folder,
     ),
-    Kind("a .pt2 file", lambda text: Path(text).suffix == ".pt2", _load_program),
-    Kind("a TorchScript archive", is_torchscript, load_torchscript),
-    Kind("package.module:factory", _is_factory, _load_factory),
+    Kind(
+        "a .pt2 file",
+        "a program that torch.export.save wrote, with its example inputs",
+        lambda text: Path(text).suffix == ".pt2",
+        _load_program,
+    ),
+    Kind(
+        "a TorchScript archive",
+        "what torch.jit.save wrote; FILE:encoder is a module of it; needs --inputs",
+        is_torchscript,
+        load_torchscript,
+    ),
+    Kind(
+        "package.module:factory",
+        "a function that returns a module, or (module, input sets); FILE.py:factory too",
+        _is_factory,
+        _load_factory,
+    ),
 )
 """The kinds in the order in which they are asked."""

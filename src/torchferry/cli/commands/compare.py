@@ -34,8 +34,7 @@ _ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, a .pt2 file, another .onnx "
-        "file, or a dump.",
+        help="What export takes (inspect sources lists it), another .onnx file, or a dump.",
     ),
 ]
 _OnnxArgument = Annotated[Path, typer.Argument(metavar="ONNX", help="The .onnx file.")]
