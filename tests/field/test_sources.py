@@ -14,7 +14,6 @@ from torchferry.exporter.deliver import deliver
 from torchferry.report.model import Report
 from torchferry.sources import load_source
 
-
 # What peft and diffusers call in transformers and in huggingface_hub is deprecated there.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),

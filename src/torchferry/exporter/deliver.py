@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from torchferry.errors import UsageError
 from torchferry.exporter.components import deliver_components
@@ -44,7 +44,7 @@ def deliver(
     """Export a model into a folder, which appears whole or not at all; a failed one beside it.
 
     Args:
-        model: what `load_source` accepts.
+        model: what `load_source` accepts, or a pipeline: each model gets a folder in ``out``.
         out: the folder to write.
         inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`.
         sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
@@ -54,18 +54,14 @@ def deliver(
         progress: what to do with the name of each step as it begins.
         options: of `export`.
 
-    Returns:
-        The report. Of a pipeline of several models, each of which gets a folder of its own in
-        ``out``, the reports of all: see `deliver_components`.
-
     Raises:
         FerryError: what is given cannot be used, or see `export`.
     """
     if names := component_names(model):
         if inputs is not None:
             raise UsageError(f"--inputs is for one model: export {model}:{names[0]}, for instance")
-        each = partial(deliver, sizes=sizes, dtype=dtype, weights=weights, replace=replace,
-                       progress=progress, **options)  # fmt: skip
+        all_alike: Any = {"weights": weights, "replace": replace, "progress": progress, **options}
+        each = partial(deliver, sizes=sizes, dtype=dtype, **all_alike)
         return deliver_components(model, out, names, each)
     exporter, check = options.get("exporter", "to_onnx"), options.get("check", True)
     check_options(
