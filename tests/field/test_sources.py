@@ -22,12 +22,15 @@ pytestmark = [
 
 
 def check_verified(report: Report, *dynamic: str) -> None:
-    """Equal at three unseen sizes or more, batch 1 among them; these dimensions are dynamic."""
+    """Equal at unseen sizes, batch 1 among them; these dimensions are dynamic.
+
+    Three sizes or more; of the batch alone the exporter tries two besides 0.
+    """
     assert report.ok, report.problems
     made = [
         check for check in report.data["checks"] if check["inputs"] == "made" and check["outputs"]
     ]
-    assert len(made) >= 3
+    assert len(made) >= (2 if dynamic == ("batch_size",) else 3)
     assert any(check["sizes"].get("batch_size") == 1 for check in made)
     status = {one["name"]: one["status"] for one in report.data["dimensions"]}
     assert {name for name, said in status.items() if said.startswith("verified")} >= set(dynamic)
