@@ -240,5 +240,5 @@ def test_a_component_of_diffusers_is_exported(name: str, tmp_path: Path) -> None
     index = {"_class_name": "Some", whole: ["diffusers", type(model).__name__]}
     (tmp_path / "pipe" / "model_index.json").write_text(json.dumps(index))
     report = deliver(f"{tmp_path / 'pipe'}:{name}", tmp_path / "out")
-    check_verified(report, "batch_size")
+    check_verified(report)
     assert not [one for one in report.data["dimensions"] if one["status"] == "fixed"]
