@@ -43,7 +43,7 @@ from torchferry.diagnoser.made import as_module
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.tree import Piece
 from torchferry.diagnoser.widen import main_variant
-from torchferry.exporter.source import load_source
+from torchferry.sources.source import load_source
 from torchferry.values.clone import clone
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "diagnoser"))

@@ -35,8 +35,8 @@ from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
 from torchferry.converter import convert
 from torchferry.converter.torch_onnx import Flat, export_program, export_script
 from torchferry.errors import ConversionError, RunError
-from torchferry.exporter.source import load_source
 from torchferry.observer import Observation
+from torchferry.sources.source import load_source
 from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
 

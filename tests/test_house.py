@@ -38,7 +38,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("handlers", "src/torchferry/exporter/verify.py::_attempt"): (
         "a size that torchferry made up may be wrong for the model in any way its code can fail"
     ),
-    ("handlers", "src/torchferry/exporter/factory.py::_guarded"): (
+    ("handlers", "src/torchferry/sources/factory.py::_guarded"): (
         "users' factories and models raise anything; it is shown with its place, and chained"
     ),
     ("handlers", "src/torchferry/cli/main.py::main"): (
@@ -110,7 +110,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 78_000
+LINES_OF_SRC = 80_000
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

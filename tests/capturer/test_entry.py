@@ -34,3 +34,21 @@ def test_a_forward_of_the_instance_is_put_back_after_an_error():
     with pytest.raises(ZeroDivisionError), around_forward(model, doubled):
         raise ZeroDivisionError
     assert model.forward is own
+
+
+class Decorated(torch.nn.Module):
+    """Its function states its own signature, as decorators of some libraries do."""
+
+    def forward(self, *args, **kwargs):
+        return args[0] * kwargs.get("scale", 2)
+
+    forward.__signature__ = inspect.signature(Model.forward)
+
+
+def test_a_signature_that_a_decorator_stated_has_no_self():
+    model = Decorated()
+    signature = inspect.signature(model.forward)
+    assert list(signature.parameters) == ["x", "scale"]
+    with around_forward(model, doubled):
+        assert inspect.signature(model.forward) == signature
+        assert model(torch.ones(1), scale=3).tolist() == [6]

@@ -14,11 +14,11 @@ import torch
 
 import torchferry
 from families import slow_among
-from torchferry.exporter.source import load_source
 from torchferry.graph import io
 from torchferry.observer import Observation
 from torchferry.report import html
 from torchferry.report.comparison import comparison_report
+from torchferry.sources.source import load_source
 
 
 @pytest.fixture(scope="module")

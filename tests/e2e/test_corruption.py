@@ -33,8 +33,8 @@ from torchferry.dumper import open_dump, read_dump
 from torchferry.errors import FerryError
 from torchferry.graph import io, plot
 from torchferry.graph.binding import bind_weights
-from torchferry.zoo.archive import load_program
-from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
+from torchferry.sources.archive import load_program
+from torchferry.sources.checkpoint import load_checkpoint, map_checkpoint
 
 FAST, SLOW = 24, 300  # damages of each loader
 SECONDS, MEMORY = 60, 2**31  # of one damage

@@ -30,6 +30,7 @@ def names_and_dims(path):
 
 
 def test_minilm_folder_gives_the_embeddings_of_pytorch(minilm_folder, tmp_path, capsys):
+    """It is a folder of sentence-transformers: the mean of its tokens, made a unit vector."""
     transformers = pytest.importorskip("transformers")
     code = run("export", minilm_folder, "-o", tmp_path / "out")
     printed = capsys.readouterr().out
@@ -43,15 +44,20 @@ def test_minilm_folder_gives_the_embeddings_of_pytorch(minilm_folder, tmp_path, 
     for sentences in (SENTENCES, SENTENCES[:1]):
         batch = tokenizer(sentences, padding=True, return_tensors="pt")
         with torch.no_grad():
-            expected = model(**batch).last_hidden_state
-        got = exported(**batch).last_hidden_state
-        assert tf.max_diff(expected, got).abs < 1e-4
+            tokens = model(**batch).last_hidden_state
+        kept = batch["attention_mask"].bool()
+        means = torch.stack([row[k].mean(0) for row, k in zip(tokens, kept, strict=True)])
+        expected = {
+            "token_embeddings": tokens,
+            "sentence_embedding": means / means.norm(dim=-1, keepdim=True),
+        }
+        assert tf.max_diff(expected, exported(**batch)).abs < 1e-4
     assert names_and_dims(tmp_path / "out") == {
         "input_ids": ["batch_size", "sequence_length"],
         "attention_mask": ["batch_size", "sequence_length"],
         "token_type_ids": ["batch_size", "sequence_length"],
-        "last_hidden_state": ["batch_size", "sequence_length", "384"],
-        "pooler_output": ["batch_size", "384"],
+        "token_embeddings": ["batch_size", "sequence_length", "384"],
+        "sentence_embedding": ["batch_size", "384"],
     }
     assert exported.model.opset_imports[""] == 20
     assert exported.model.ir_version == 10

@@ -15,8 +15,8 @@ from families import slow_among
 from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.deliver import deliver
 from torchferry.report.model import Report
+from torchferry.sources.checkpoint import load_checkpoint
 from torchferry.values.clone import clone
-from torchferry.zoo.checkpoint import load_checkpoint
 
 CODE = """
 import operator

@@ -40,3 +40,10 @@ def test_operators_that_this_torch_lacks_are_said_to_be_absent(monkeypatch):
     (row,) = (row for row in report.sections[0].blocks[0].rows if row[0] == "aten.gone.default")
     assert row[1].text == f"not in torch {torch.__version__}"
     assert f"{len(lowering.absent())} not in torch {torch.__version__}" in report.verdict
+
+
+def test_the_forms_of_model_are_listed() -> None:
+    report = INVENTORIES["sources"]()
+    assert report.ok
+    assert {"torchvision:NAME", "a diffusers folder"} <= set(report.data["forms"])
+    assert report.verdict == f"MODEL has {len(report.data['forms'])} forms"

@@ -15,7 +15,7 @@ from torchferry.graph import io
 from torchferry.graph.reference import Region
 from torchferry.report.model import Report, Section
 from torchferry.report.text import render
-from torchferry.zoo.mapped import map_file
+from torchferry.sources.mapped import map_file
 
 
 def to_text(report: Report) -> str:

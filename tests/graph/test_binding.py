@@ -15,7 +15,7 @@ import torchferry as tf
 from torchferry.errors import UsageError
 from torchferry.graph import bind_weights, io
 from torchferry.graph.binding import stored_weights
-from torchferry.zoo.mapped import map_file
+from torchferry.sources.mapped import map_file
 
 
 class Tied(torch.nn.Module):

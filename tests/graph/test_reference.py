@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torchferry.errors import UsageError
 from torchferry.graph import io, reference
 from torchferry.graph.reference import References, Region, check_linkable, is_unbound, withheld
-from torchferry.zoo.mapped import MappedFile, map_file
+from torchferry.sources.mapped import MappedFile, map_file
 
 NAME = "model.safetensors"
 

@@ -21,7 +21,7 @@ LAYERS = (
     {"cli"},
     {"exporter"},
     {"report"},
-    {"diagnoser", "compiler", "comparer"},
+    {"diagnoser", "compiler", "comparer", "sources"},
     {"capturer", "converter", "optimizer", "runner"},
     {"observer", "zoo"},
     {"dumper", "judge"},
@@ -34,7 +34,7 @@ PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
 
 TORCH_ROOMS = (
     "values", "zoo", "observer", "capturer", "converter", "diagnoser", "compiler", "dumper",
-    "comparer", "exporter", "judge", "seams",
+    "comparer", "exporter", "judge", "seams", "sources",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
 TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config", "progress")

@@ -313,7 +313,7 @@ class _Driver:
 
 
 def _faults(captured: Captured) -> int:
-    """Dimensions that are constants and buffers that are written to: what patches may avert."""
+    """Fixed dimensions and buffers that are written to: what patches may avert."""
     return len(captured.fixed) + len(written_buffers(captured.program))
 
 
@@ -323,8 +323,7 @@ def _try(
     strategy: _Strategy,
     custom_patches: Sequence[Patch | type[Any]],
 ) -> _Outcome:
-    outcome = _Outcome()
-    names = accept_aliases(model, seen.normalized(seen.best)[1])
+    outcome, names = _Outcome(), accept_aliases(model, seen.normalized(seen.best)[1])
     window = bool(sliding_layers(names))
     checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")
     with (

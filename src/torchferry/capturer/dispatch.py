@@ -348,8 +348,7 @@ def _tensors(names: Names) -> Names:
     return tuple(tensors)
 
 
-def _dtype(value: float) -> torch.dtype:
+def _dtype(value: Any) -> torch.dtype:
     """Of a tensor of rank 0 that behaves as a number does."""
-    if isinstance(value, float):
-        return torch.get_default_dtype()
-    return torch.bool if isinstance(value, bool) else torch.int64
+    kinds = {bool: torch.bool, int: torch.int64}
+    return kinds.get(type(value), torch.get_default_dtype())

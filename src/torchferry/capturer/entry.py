@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,10 @@ def around_forward(
     """
     own = vars(model).get("forward")
     forward = model.forward
-    model.forward = functools.wraps(forward)(wrap(forward))
+    wrapped = functools.wraps(forward)(wrap(forward))
+    # A decorator may have stated the signature of the function, which has `self`.
+    vars(wrapped)["__signature__"] = inspect.signature(forward)
+    model.forward = wrapped
     try:
         yield
     finally:

@@ -35,7 +35,9 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, or a .pt2 file.",
+        help="zoo:NAME, torchvision:NAME, timm:NAME, a model folder (Hugging Face, diffusers, "
+        "PEFT, sentence-transformers), package.module:factory, a .pt2 or a TorchScript file; "
+        "inspect sources says more.",
     ),
 ]
 InputsOption = Annotated[

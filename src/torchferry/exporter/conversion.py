@@ -19,16 +19,16 @@ from torchferry.converter import convert
 from torchferry.dims import Size, parse_size
 from torchferry.dims.spec import AxisSpec, parse_shapes
 from torchferry.errors import CaptureError, UsageError
-from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Call, Observation, use_dyn_not_str
 from torchferry.observer.conditions import guards_of_special_sizes
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
+from torchferry.sources.archive import load_program
+from torchferry.sources.arguments import AS_GIVEN
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import register_pytrees
 from torchferry.values.oblivious import sizes_oblivious
-from torchferry.zoo.archive import load_program
 
 __all__ = ["to_onnx"]
 

@@ -7,22 +7,24 @@ from contextlib import nullcontext
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from torchferry.capturer.places import state_kept
 from torchferry.errors import UsageError
+from torchferry.exporter.components import deliver_components
 from torchferry.exporter.export import Exporter, Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
-from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
-from torchferry.exporter.watch import run_sets
+from torchferry.exporter.watch import describe_size, run_sets
 from torchferry.graph.reference import check_linkable
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
 from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
-from torchferry.zoo.mapped import checkpoint_files
+from torchferry.sources.diffusion import component_names
+from torchferry.sources.mapped import checkpoint_files
+from torchferry.sources.source import Source, load_source
 
 __all__ = ["Weights", "deliver"]
 
@@ -44,7 +46,7 @@ def deliver(
     """Export a model into a folder, which appears whole or not at all; a failed one beside it.
 
     Args:
-        model: what `load_source` accepts.
+        model: what `load_source` accepts, or a pipeline: each model gets a folder in ``out``.
         out: the folder to write.
         inputs: ``FILE.py:NAME`` that gives the input sets: see `load_source`.
         sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
@@ -57,18 +59,24 @@ def deliver(
     Raises:
         FerryError: what is given cannot be used, or see `export`.
     """
+    if names := component_names(model):
+        if inputs is not None:
+            raise UsageError(f"--inputs is for one model: export {model}:{names[0]}, for instance")
+        same: Any = dict(options, weights=weights, replace=replace, progress=progress)
+        each = partial(deliver, sizes=sizes, dtype=dtype, **same)
+        return deliver_components(model, out, names, each)
     exporter, check = options.get("exporter", "to_onnx"), options.get("check", True)
     check_options(
         options.get("target", "onnx"), exporter, options.get("opset"),
         rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
         state=options.get("state", "refuse"),
     )  # fmt: skip
-    check_target(out, replace=replace)
-    check_target(_failed(out), replace=True)
+    for folder, again in ((out, replace), (_failed(out), True)):
+        check_target(folder, replace=again)
     mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
     load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
-    lift = options.get("state") == "lift"
-    source, seen = _observed(load, steps := Steps(progress), check=check, lift=lift)
+    steps, lift = Steps(progress), options.get("state") == "lift"
+    source, seen = _observed(load, steps, check=check, lift=lift)
     with publish(out, replace=replace) as staging:
         return _finished(export(
             source.program or source.model, seen, title=source.title, steps=steps,
@@ -100,7 +108,7 @@ def _observed(
     """The model, and calls of it: run, or only given when nothing is to be verified."""
     with steps.step("load model") as made:
         source = load(run=check)
-        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+        made(describe_size(source))
     if not check:
         seen = Observation.from_inputs(source.model, source.input_sets)
         return source, source.observed(seen)

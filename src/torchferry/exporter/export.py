@@ -24,7 +24,6 @@ from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
-from torchferry.exporter.arguments import AS_GIVEN
 from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.in_a_row import InARow, verify_in_a_row
@@ -45,6 +44,7 @@ from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.runner.conditions import conditions_in
+from torchferry.sources.arguments import AS_GIVEN
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature

@@ -37,7 +37,7 @@ _TRANSFORMERS = ("modeling_utils", "cache_utils", "masking_utils", "models.auto.
 _LIBRARIES = (
     "onnxruntime",
     "torchferry.exporter.export",
-    "torchferry.exporter.source",
+    "torchferry.sources.source",
 )
 
 

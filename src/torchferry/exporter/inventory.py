@@ -10,7 +10,7 @@ from torchferry.exporter.environment import environment
 from torchferry.report.model import Cell, Report, Section, Source, Table, Tone
 from torchferry.report.quantity import counted
 
-__all__ = ["INVENTORIES", "environment", "operators", "patches", "zoo"]
+__all__ = ["INVENTORIES", "environment", "operators", "patches", "sources", "zoo"]
 
 _TONES: dict[str, Tone] = {"ours": "good", "none": "bad", "needed": "good", "hit": "good"}
 
@@ -90,9 +90,25 @@ def zoo() -> Report:
     )
 
 
+def sources() -> Report:
+    """Every form that MODEL may have."""
+    from torchferry.sources.kinds import KINDS
+
+    table = Table(("MODEL", "what is exported"), tuple((one.form, one.about) for one in KINDS))
+    return Report(
+        title="inspect sources",
+        ok=True,
+        verdict=f"MODEL has {counted(len(KINDS), 'form')}",
+        sections=(Section("Forms", (table,)),),
+        next_steps=("export one: torchferry export torchvision:resnet18 -o out",),
+        data={"kind": "sources", "forms": {one.form: one.about for one in KINDS}},
+    )
+
+
 INVENTORIES: dict[str, Callable[[], Report]] = {
     "environment": environment,
     "ops": operators,
     "patches": patches,
+    "sources": sources,
     "zoo": zoo,
 }

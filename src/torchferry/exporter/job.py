@@ -84,13 +84,13 @@ class Row:
 def perform(job: Job) -> Row:
     """Do a job in this process."""
     from torchferry.exporter.export import Exporter, export
-    from torchferry.exporter.source import load_source
     from torchferry.observer import Observation
     from torchferry.optimizer import Target
+    from torchferry.sources.source import load_source
 
     try:
         source = load_source(job.model, dtype=job.dtype)
-        seen = Observation.from_inputs(source.model, source.input_sets)
+        seen = source.observed(Observation.from_inputs(source.model, source.input_sets))
         program = export(
             source.program or source.model,
             seen,

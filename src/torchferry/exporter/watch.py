@@ -12,9 +12,7 @@ import torch
 
 from torchferry.capturer.places import state_kept
 from torchferry.converter.dimension import name_dimensions
-from torchferry.exporter.factory import call
 from torchferry.exporter.paste import Pasted, export_source
-from torchferry.exporter.source import Source, load_source
 from torchferry.exporter.steps import Steps, counted
 from torchferry.exporter.tables import argument_table
 from torchferry.observer import Observation, observe
@@ -23,11 +21,13 @@ from torchferry.observer.model_inputs import ModelInputs
 from torchferry.progress import Progress
 from torchferry.report.model import Block, Cell, Facts, Report, Section, Table
 from torchferry.report.model import Source as Text
+from torchferry.sources.factory import call
+from torchferry.sources.source import Source, load_source
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 from torchferry.values.fast_path import disable_fast_paths
 
-__all__ = ["load_model", "run_sets", "run_source", "watch"]
+__all__ = ["describe_size", "load_model", "run_sets", "run_source", "watch"]
 
 Row = tuple[Cell | str | int | float, ...]
 
@@ -115,8 +115,14 @@ def load_model(
     """
     with steps.step("load model") as made:
         source = load_source(model, inputs=inputs, sizes=sizes, dtype=dtype, least=least)
-        made(counted(sum(p.numel() for p in source.model.parameters()), "parameter"))
+        made(describe_size(source))
     return source
+
+
+def describe_size(source: Source) -> str:
+    """How large the model is, and the note on it: ``11,689,512 parameters, random weights``."""
+    count = counted(sum(p.numel() for p in source.model.parameters()), "parameter")
+    return f"{count}, {source.note}" if source.note else count
 
 
 def run_sets(source: Source) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torchferry.zoo.archive import load_program
 from torchferry.zoo.catalogue import FamilyRow, ZooModel, build, families, names, rows, variants
-from torchferry.zoo.checkpoint import load_checkpoint
 from torchferry.zoo.dummy_llm import dummy_llm
 from torchferry.zoo.tasks import input_sets
 from torchferry.zoo.tiny_llm import get_tiny_llm
@@ -17,8 +15,6 @@ __all__ = [
     "families",
     "get_tiny_llm",
     "input_sets",
-    "load_checkpoint",
-    "load_program",
     "names",
     "rows",
     "variants",

@@ -12,7 +12,7 @@ from torchferry.cli.commands.capture import capture
 from torchferry.cli.options import StateChoice
 from torchferry.errors import CaptureError, UsageError
 from torchferry.report.model import Table
-from torchferry.zoo.archive import load_program
+from torchferry.sources.archive import load_program
 
 MODELS = """
 import operator

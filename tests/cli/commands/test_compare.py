@@ -15,8 +15,8 @@ from torchferry import comparer
 from torchferry.cli.commands.compare import compare
 from torchferry.cli.main import app as whole
 from torchferry.errors import UsageError
-from torchferry.exporter import source as sources
-from torchferry.exporter.factory import make_model
+from torchferry.sources import source as sources
+from torchferry.sources.factory import make_model
 
 MODEL = """
 import torch

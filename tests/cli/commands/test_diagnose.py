@@ -12,8 +12,8 @@ from torchferry import diagnoser
 from torchferry.cli.commands.diagnose import diagnose
 from torchferry.cli.options import Dtype
 from torchferry.diagnoser import Limits
-from torchferry.exporter import source as sources
 from torchferry.report.model import Cell, Facts, Table
+from torchferry.sources import source as sources
 
 FAULTY = """
 import torch

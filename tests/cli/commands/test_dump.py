@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from torchferry.cli.commands.dump import dump
 from torchferry.dumper import read_dump
 from torchferry.exporter import dump as room
-from torchferry.exporter.source import DTYPES
 from torchferry.report.model import Report
+from torchferry.sources.source import DTYPES
 
 REPORT = Report("dump m", True, "2 values")
 

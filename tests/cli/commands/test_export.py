@@ -11,9 +11,9 @@ from torchferry.cli.commands.export import export
 from torchferry.cli.main import app
 from torchferry.exporter import deliver as delivering
 from torchferry.exporter.export import EXPORTERS
-from torchferry.exporter.source import DTYPES
 from torchferry.optimizer import TARGETS
 from torchferry.report.model import Report
+from torchferry.sources.source import DTYPES
 
 REPORT = Report("export m", True, "all equal")
 

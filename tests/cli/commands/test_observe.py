@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from torchferry.cli.commands.observe import observe
 from torchferry.exporter import watch as watching
-from torchferry.exporter.source import DTYPES
 from torchferry.report.model import Report
+from torchferry.sources.source import DTYPES
 
 REPORT = Report("observe m", True, "2 calls of M")
 

@@ -31,7 +31,7 @@ Row = tuple[Cell | str | int | float, ...]
 def capture(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="zoo:NAME, a folder or package.module:factory."),
+        typer.Argument(metavar="MODEL", help="What export takes; inspect sources lists it."),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.pt2", help="Save the program.")

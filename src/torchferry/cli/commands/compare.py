@@ -34,8 +34,7 @@ _ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="zoo:NAME, a Hugging Face folder, package.module:factory, a .pt2 file, another .onnx "
-        "file, or a dump.",
+        help="What export takes (inspect sources lists it), another .onnx file, or a dump.",
     ),
 ]
 _OnnxArgument = Annotated[Path, typer.Argument(metavar="ONNX", help="The .onnx file.")]
@@ -133,9 +132,9 @@ def _reference(
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """What MODEL stands for, its inputs (``None`` when they are to be drawn), and notes on it."""
     from torchferry.errors import UsageError
-    from torchferry.exporter import source
-    from torchferry.exporter.arguments import as_input_sets
-    from torchferry.exporter.factory import call, find_function
+    from torchferry.sources import source
+    from torchferry.sources.arguments import as_input_sets
+    from torchferry.sources.factory import call, find_function
 
     model = _onnx_in(model)
     if model.endswith((".onnx", ".safetensors")) or _is_dump(Path(model)):

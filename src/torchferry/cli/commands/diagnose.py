@@ -84,8 +84,8 @@ def diagnose(
     """
     from torchferry.diagnoser import Limits
     from torchferry.diagnoser import diagnose as find
-    from torchferry.exporter.source import load_source
     from torchferry.progress import show_steps
+    from torchferry.sources.source import load_source
 
     limits = None
     if seconds is not None or megabytes is not None:

@@ -24,7 +24,7 @@ _ROWS = 300  # tensors told one by one, so that a page stays small; the JSON for
 _PICTURES = 30
 _DUMP = "torchferry.dump"  # the property of a model that is a dump; the room of dumps loads torch
 
-_WORDS = ("environment", "ops", "patches", "zoo")
+_WORDS = ("environment", "ops", "patches", "sources", "zoo")
 
 Row = tuple[Cell | str | int | float, ...]
 
@@ -35,7 +35,7 @@ def inspect(
         typer.Argument(
             metavar="FILE",
             help="A dump (file or folder), a .onnx, a .safetensors; or environment, ops, patches, "
-            "zoo.",
+            "sources, zoo.",
         ),
     ],
     svg: Annotated[
@@ -48,9 +48,10 @@ def inspect(
     Of a dump: keys, shapes, statistics and sizes; the page (--html) adds a histogram of each
     tensor. Of another ONNX model: inputs, outputs and operators, and a picture of the graph
     (--svg). Of another .safetensors file: its tensors. Nothing in FILE is run.
-    The words ops, patches and zoo show what torchferry itself has: operators it converts, patches
-    of torch and transformers, models to try. The word environment shows what it runs with, for a
-    bug report: versions, what they lack, providers, compiler, threads, and what is wrong.
+    The words ops, patches, sources and zoo show what torchferry itself has: operators it converts,
+    patches of torch and transformers, what MODEL may be, models to try. The word environment
+    shows what it runs with, for a bug report: versions, what they lack, providers, compiler,
+    threads, and what is wrong.
     """
     if str(file) in _WORDS and not file.exists():
         from torchferry.exporter.inventory import INVENTORIES

@@ -15,31 +15,71 @@ from typing import Any
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.seams.huggingface import classes_of
+from torchferry.sources.images import build_drawn
+from torchferry.sources.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 from torchferry.values.kinds import attempt
 from torchferry.zoo.library import import_transformers
-from torchferry.zoo.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
 
-__all__ = ["MappedCheckpoint", "load_checkpoint", "map_checkpoint"]
+__all__ = [
+    "MappedCheckpoint",
+    "build_checkpoint",
+    "has_weights",
+    "load_checkpoint",
+    "map_checkpoint",
+    "read_json",
+]
 
 _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts?|heads?)$")
 """Names of entries of ``config.json`` that say how many modules are built."""
 _MOST = 100_000
+_ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.h5", "*.msgpack", "*.pt", "*.pth", "*.onnx")
 
 
-def load_checkpoint(folder: Path) -> nn.Module:
+def load_checkpoint(folder: Path, *, encoder: bool = False) -> nn.Module:
     """Load the model whose class ``config.json`` names, in eval mode, in the dtype it is stored.
 
     Nothing is downloaded, nothing is unpickled, and no code from the folder runs.
 
     Args:
         folder: holds ``config.json`` and one or more ``*.safetensors`` files.
+        encoder: load the model without a head, as ``AutoModel`` does, whatever class is named.
 
     Raises:
         UsageError: a file is missing or damaged, a weight is missing, or transformers is missing
             or does not know the class.
     """
+    transformers, model_class = _filled_class(folder, encoder=encoder)
+    how = {"use_safetensors": True}
+    return _loaded(transformers, model_class, folder, str(folder), encoder=encoder, **how)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights in any format, or no ``config.json`` to draw them by."""
+    return not (folder / "config.json").is_file() or any(
+        any(folder.glob(pattern)) for pattern in _WEIGHTS
+    )
+
+
+def build_checkpoint(folder: Path) -> nn.Module:
+    """Build the model that ``config.json`` describes, in eval mode, its weights drawn in float32.
+
+    Args:
+        folder: holds ``config.json``; see `has_weights`.
+
+    Raises:
+        UsageError: the file is damaged, or transformers is missing or does not know the class.
+    """
     transformers, model_class = _model_class(folder)
-    return _loaded(transformers, model_class, folder, str(folder), use_safetensors=True)
+    read = partial(model_class.config_class.from_pretrained, str(folder), local_files_only=True)
+
+    def build() -> nn.Module:
+        model: nn.Module = model_class(read())
+        return model
+
+    with _quiet(transformers):
+        return build_drawn(partial(_read, folder, model_class.__name__, build))
 
 
 @dataclass(frozen=True)
@@ -55,7 +95,7 @@ class MappedCheckpoint:
     files: tuple[MappedFile, ...]
 
 
-def map_checkpoint(folder: Path) -> MappedCheckpoint:
+def map_checkpoint(folder: Path, *, encoder: bool = False) -> MappedCheckpoint:
     """Load the model of a folder without reading its weights: they stay in their files, mapped.
 
     transformers decides which stored tensor is which weight. What it merges, splits or casts on
@@ -63,17 +103,17 @@ def map_checkpoint(folder: Path) -> MappedCheckpoint:
 
     Args:
         folder: see `load_checkpoint`.
+        encoder: see `load_checkpoint`.
 
     Raises:
         UsageError: see `load_checkpoint`.
     """
-    transformers, model_class = _model_class(folder)
+    transformers, model_class = _filled_class(folder, encoder=encoder)
     files = tuple(map_file(path) for path in checkpoint_files(folder))
     read = partial(model_class.config_class.from_pretrained, local_files_only=True)
     config = _read(folder, model_class.__name__, partial(read, str(folder)))
-    model = _loaded(
-        transformers, model_class, folder, None, config=config, state_dict=mapped_tensors(files)
-    )
+    how = {"config": config, "state_dict": mapped_tensors(files)}
+    model = _loaded(transformers, model_class, folder, None, encoder=encoder, **how)
     return MappedCheckpoint(model, files)
 
 
@@ -91,8 +131,38 @@ def _model_class(folder: Path) -> tuple[ModuleType, Any]:
     return transformers, model_class
 
 
+def _encoder_class(transformers: ModuleType, model_class: Any) -> Any:
+    """The class without a head: of encoder-decoders the encoder's, as sentence-transformers."""
+    config = model_class.config_class
+    name = _ENCODERS.get(config.model_type)
+    found = classes_of(transformers.AutoModel).get(config, None) if name is None else None
+    first = found[0] if isinstance(found, tuple) else found
+    return getattr(transformers, name) if name else first or model_class
+
+
+def _filled_class(folder: Path, *, encoder: bool) -> tuple[ModuleType, Any]:
+    """As `_model_class`, of a folder that has weights that can be read."""
+    transformers, model_class = _model_class(folder)
+    if not any(folder.glob("*.safetensors")):
+        pickled = sorted(p.name for p in folder.glob("*.bin"))
+        hint = (
+            f"only pickled ones ({pickled[0]}), which torchferry never loads: save the model "
+            "again with save_pretrained"
+            if pickled
+            else "save the model with save_pretrained"
+        )
+        raise UsageError(f"{folder} has no weights in *.safetensors; {hint}")
+    return transformers, _encoder_class(transformers, model_class) if encoder else model_class
+
+
 def _loaded(
-    transformers: ModuleType, model_class: Any, folder: Path, source: str | None, **how: Any
+    transformers: ModuleType,
+    model_class: Any,
+    folder: Path,
+    source: str | None,
+    *,
+    encoder: bool,
+    **how: Any,
 ) -> nn.Module:
     """What ``from_pretrained`` makes of a source, when nothing is missing."""
     load = partial(
@@ -106,7 +176,7 @@ def _loaded(
     )
     with _quiet(transformers):
         model, found = _read(folder, model_class.__name__, load)
-    _check_complete(found, folder, model_class.__name__)
+    _check_complete(found, folder, model_class.__name__, encoder=encoder)
     loaded: nn.Module = model.eval()
     return loaded
 
@@ -127,9 +197,12 @@ def _read(folder: Path, architecture: str, load: Callable[[], Any]) -> Any:
     return result
 
 
-def _check_complete(found: Mapping[str, Any], folder: Path, architecture: str) -> None:
+def _check_complete(
+    found: Mapping[str, Any], folder: Path, architecture: str, *, encoder: bool
+) -> None:
     """Refuse weights that are missing or misshapen: transformers goes on with random ones."""
-    missing = sorted(found["missing_keys"])
+    # A head was saved in the place of the pooler; what is read of the outputs does not need it.
+    missing = sorted(n for n in found["missing_keys"] if not (encoder and n.startswith("pooler.")))
     if missing:
         raise UsageError(
             f"{folder} lacks {len(missing)} weights of {architecture}, "
@@ -144,6 +217,18 @@ def _check_complete(found: Mapping[str, Any], folder: Path, architecture: str) -
         )
 
 
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds.
+
+    Raises:
+        UsageError: it is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
+
+
 def _read_architecture(folder: Path) -> str:
     """Name of the model's class, after a look at what the folder holds."""
     if not folder.is_dir():
@@ -151,19 +236,7 @@ def _read_architecture(folder: Path) -> str:
     path = folder / "config.json"
     if not path.is_file():
         raise UsageError(f"{folder} has no config.json: it is not a Hugging Face model folder")
-    if not any(folder.glob("*.safetensors")):
-        pickled = sorted(p.name for p in folder.glob("*.bin"))
-        hint = (
-            f"only pickled ones ({pickled[0]}), which torchferry never loads: save the model "
-            "again with save_pretrained"
-            if pickled
-            else "save the model with save_pretrained"
-        )
-        raise UsageError(f"{folder} has no weights in *.safetensors; {hint}")
-    try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+    config = read_json(path)
     _check_counts(config, path)
     architectures = config.get("architectures") if isinstance(config, dict) else None
     if not isinstance(architectures, list) or not architectures:

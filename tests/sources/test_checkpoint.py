@@ -10,7 +10,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from torchferry.errors import UsageError
-from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
+from torchferry.exporter.deliver import deliver
+from torchferry.sources.checkpoint import (
+    build_checkpoint,
+    has_weights,
+    load_checkpoint,
+    map_checkpoint,
+)
 from versions import at_least
 
 
@@ -216,3 +222,42 @@ def test_a_number_of_layers_that_no_model_has(
     change_config(folder, **{entry: number})
     with pytest.raises(UsageError, match="and no model has more than 100000"):
         load(folder)
+
+
+@pytest.fixture
+def unfilled(folder: Path) -> Path:
+    """The folder with its config.json alone."""
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+def test_a_configuration_alone_gives_random_weights(unfilled: Path, tmp_path: Path) -> None:
+    assert not has_weights(unfilled)
+    before = torch.get_rng_state()
+    first, second = build_checkpoint(unfilled), build_checkpoint(unfilled)
+    assert torch.equal(before, torch.get_rng_state())
+    assert type(first).__name__ == "LlamaForCausalLM"
+    assert not first.training
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert one.dtype == torch.float32
+        assert torch.equal(one, other)
+    report = deliver(str(unfilled), tmp_path / "out")
+    assert report.ok, report.problems
+    assert report.data["steps"][0]["made"].endswith("parameters, random weights")
+    made = [one for one in report.data["checks"] if one["inputs"] == "made" and one["outputs"]]
+    assert len(made) >= 3
+    assert any(one["sizes"]["batch_size"] == 1 for one in made)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.gguf", "tf_model.h5"])
+def test_weights_that_cannot_be_read_are_not_made_up(unfilled: Path, name: str) -> None:
+    (unfilled / name).write_bytes(b"")
+    assert has_weights(unfilled)
+    with pytest.raises(UsageError, match=r"has no weights in \*.safetensors"):
+        load_checkpoint(unfilled)
+
+
+def test_a_configuration_of_a_class_that_is_not_there_is_refused(unfilled: Path) -> None:
+    change_config(unfilled, architectures=["NoSuchModel"])
+    with pytest.raises(UsageError, match="names NoSuchModel, which transformers"):
+        build_checkpoint(unfilled)

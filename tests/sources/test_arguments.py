@@ -8,7 +8,7 @@ from torch import nn
 
 from torchferry.capturer import accept_aliases
 from torchferry.errors import UsageError
-from torchferry.exporter.arguments import as_input_sets, check_inputs
+from torchferry.sources.arguments import as_input_sets, check_inputs
 
 
 class New(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from torchferry.errors import UsageError
-from torchferry.zoo.mapped import checkpoint_files, map_file, mapped_tensors
+from torchferry.sources.mapped import checkpoint_files, map_file, mapped_tensors
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn,
           torch.int8, torch.uint8, torch.int64, torch.bool]  # fmt: skip

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,18 +11,16 @@ from torch import nn
 from torchferry.capturer import accept_aliases
 from torchferry.dims import Legal
 from torchferry.errors import UsageError
-from torchferry.exporter.arguments import Arguments, as_input_sets, check_inputs
-from torchferry.exporter.factory import make_inputs, make_model
 from torchferry.graph.reference import Region
 from torchferry.observer import Observation
 from torchferry.observer.given import Stated, ask_maker, state_legal
 from torchferry.observer.maker import Maker
 from torchferry.seams.pytorch import set_buffer
+from torchferry.sources.arguments import Arguments, as_input_sets, check_inputs
+from torchferry.sources.factory import make_inputs
+from torchferry.sources.kinds import read_model
+from torchferry.sources.mapped import MappedFile
 from torchferry.values.flatten import map_leaves
-from torchferry.zoo import catalogue
-from torchferry.zoo.archive import load_program
-from torchferry.zoo.checkpoint import load_checkpoint, map_checkpoint
-from torchferry.zoo.mapped import MappedFile
 from torchferry.zoo.tasks import input_sets
 from torchferry.zoo.unrun import unrun_input_sets
 
@@ -33,9 +28,6 @@ __all__ = ["DTYPES", "Source", "load_source"]
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """What ``--dtype`` accepts."""
-
-_FORMS = "zoo:NAME, a Hugging Face model folder, package.module:factory, or a .pt2 file"
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -51,6 +43,7 @@ class Source:
         training: whether it came in training mode; it is in eval mode now.
         legal: the sizes that are legal, as the user states them.
         seen: the input sets and the function of sizes that gave them, if one did.
+        note: what a user has to know of the weights: that they are random, say.
     """
 
     title: str
@@ -61,6 +54,7 @@ class Source:
     training: bool = False
     legal: Legal = field(default_factory=Legal)
     seen: Observation | None = None
+    note: str = ""
 
     @property
     def regions(self) -> list[Region]:
@@ -78,15 +72,6 @@ class Source:
         return replace(seen, calls=calls, legal=self.seen.legal, maker=self.seen.maker)
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    model: nn.Module
-    sets: Any = None  # input sets, when the model comes with some
-    program: torch.export.ExportedProgram | None = None
-    files: tuple[MappedFile, ...] = ()
-    training: bool = False
-
-
 def load_source(
     text: str,
     *,
@@ -100,8 +85,7 @@ def load_source(
     """Load a model with its inputs.
 
     Args:
-        text: ``zoo:NAME``, a Hugging Face folder, ``package.module:factory`` (or
-            ``FILE.py:factory``), or a ``.pt2`` file.
+        text: one of the forms of `torchferry.sources.kinds.KINDS`.
         inputs: ``FILE.py:NAME``, a list, or a function that returns the input sets or is one of
             sizes: see `make_inputs`. ``None``: those that come with the model, or are made for
             its class.
@@ -117,7 +101,7 @@ def load_source(
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"there is no dtype {dtype!r}; give one of {', '.join(DTYPES)}")
-    loaded = _load_model(text, mapped)
+    loaded = read_model(text, mapped=mapped)
     model, sets = loaded.model, loaded.sets
     if dtype is not None:
         if loaded.program is not None:
@@ -133,7 +117,11 @@ def load_source(
             f"{origin} gave {len(found)} input set{'s' * (len(found) != 1)}, and {needed} or more "
             "of different sizes are needed, to see which dimensions vary"
         )
-    return Source(text, model, found, loaded.program, loaded.files, loaded.training, legal, seen)
+    if loaded.check is not None and run and dtype is None:
+        loaded.check(found)
+    return Source(
+        text, model, found, loaded.program, loaded.files, loaded.training, legal, seen, loaded.note
+    )
 
 
 def _sets(
@@ -147,44 +135,6 @@ def _sets(
     if sets is None:
         sets = input_sets(model) if run else unrun_input_sets(model)
     return _fitting(as_input_sets(sets, origin), model, dtype), None
-
-
-def _load_model(text: str, mapped: bool) -> _Loaded:
-    """The model, and what it comes with."""
-    path = Path(text)
-    if text and path.is_dir():
-        if not mapped:
-            return _Loaded(load_checkpoint(path))
-        checkpoint = map_checkpoint(path)
-        return _Loaded(checkpoint.model, files=checkpoint.files)
-    if mapped:
-        raise UsageError(
-            f"--weights reference needs a Hugging Face model folder, whose files then hold the "
-            f"weights, and {text!r} is none: use --weights copy"
-        )
-    if text.startswith("zoo:"):
-        entry = catalogue.build(text.removeprefix("zoo:"))
-        return _Loaded(entry.model, entry.input_sets)
-    if path.suffix == ".pt2":
-        program = load_program(path)
-        example = program.example_inputs
-        return _Loaded(program.module(), None if example is None else [example], program)
-    place = text.rpartition(":")[0]
-    if _FACTORY.fullmatch(text) or place.endswith(".py"):
-        model, sets = make_model(text)
-        training = model.training
-        try:
-            model.eval()
-        except NotImplementedError:  # of what torch.export made: its mode is in the graph
-            training = False
-        return _Loaded(model, sets, training=training)
-    if path.is_file():
-        raise UsageError(f"{text} is no model that torchferry reads; give {_FORMS}")
-    close = get_close_matches(text, catalogue.names(), n=1)
-    hint = f"did you mean zoo:{close[0]}? Else give" if close else "give"
-    raise UsageError(
-        f"there is no file or folder {text!r} (torchferry downloads nothing); {hint} {_FORMS}"
-    )
 
 
 def _fitting(sets: list[Arguments], model: nn.Module, dtype: str | None) -> list[Arguments]:

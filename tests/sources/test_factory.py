@@ -9,9 +9,9 @@ import pytest
 from torch import nn
 
 from torchferry.errors import UsageError
-from torchferry.exporter import factory
-from torchferry.exporter.factory import find_function, make_inputs, make_model
 from torchferry.observer.maker import Maker
+from torchferry.sources import factory
+from torchferry.sources.factory import find_function, make_inputs, make_model
 
 CODE = """
 import dataclasses

@@ -11,7 +11,7 @@ import transformers
 from torch import nn
 
 from torchferry.errors import UsageError
-from torchferry.exporter.source import Source, load_source
+from torchferry.sources.source import Source, load_source
 from torchferry.values import cache_pairs, flatten
 from torchferry.zoo.inputs.text import cache_name
 from versions import cache_in

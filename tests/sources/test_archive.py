@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.sources.archive import load_program
 from torchferry.values import cache_pairs, make_dynamic_cache, register_pytrees
-from torchferry.zoo.archive import load_program
 
 Edit = Callable[[bytes], bytes]
 
@@ -116,7 +116,8 @@ def test_a_cache_among_the_example_inputs_loads_in_a_fresh_process(tmp_path: Pat
     (_, kwargs) = load_program(path).example_inputs
     assert torch.equal(cache_pairs(kwargs["cache"])[0][1], torch.ones(2, 1, 5, 4))
     code = (
-        "import sys; from pathlib import Path; from torchferry.zoo.archive import load_program; "
+        "import sys; from pathlib import Path; "
+        "from torchferry.sources.archive import load_program; "
         "program = load_program(Path(sys.argv[1])); args, kwargs = program.example_inputs; "
         "print(tuple(program.module()(*args, **kwargs).shape))"
     )
