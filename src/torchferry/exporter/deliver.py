@@ -52,36 +52,37 @@ def deliver(
         sizes: the legal sizes, as `torchferry.dims.Legal.of` takes them.
         dtype: ``fp32``, ``fp16`` or ``bf16``; as the model is when ``None``.
         weights: ``reference`` links the files of a Hugging Face folder into ``out``.
-        replace: replace an earlier export in ``out``.
+        replace: an earlier export in ``out``.
         progress: what to do with the name of each step as it begins.
         options: of `export`.
 
     Raises:
         FerryError: what is given cannot be used, or see `export`.
     """
-    if names := component_names(model):
-        if inputs is not None:
-            raise UsageError(f"--inputs is for one model: export {model}:{names[0]}, for instance")
+    if (names := component_names(model)) and inputs is not None:
+        raise UsageError(f"--inputs is for one model: export {model}:{names[0]}, for instance")
+    if names:
         same: Any = dict(options, weights=weights, replace=replace, progress=progress)
         each = partial(deliver, sizes=sizes, dtype=dtype, **same)
         return deliver_components(model, out, names, each)
-    exporter, check = options.get("exporter", "to_onnx"), options.get("check", True)
+    exporter = options.get("exporter", "to_onnx")
     check_options(
         options.get("target", "onnx"), exporter, options.get("opset"),
         rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
         state=options.get("state", "refuse"),
     )  # fmt: skip
-    for folder, again in ((out, replace), (_failed(out), True)):
-        check_target(folder, replace=again)
+    check_target(out, replace=replace)
+    check_target(_failed(out), replace=True)
     mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
     load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
     steps, lift = Steps(progress), options.get("state") == "lift"
-    source, seen = _observed(load, steps, check=check, lift=lift)
+    source, seen = _observed(load, steps, check=options.get("check", True), lift=lift)
     with publish(out, replace=replace) as staging:
-        return _finished(export(
+        done = export(
             source.program or source.model, seen, title=source.title, steps=steps,
             file=staging.folder / "model.onnx", regions=source.regions, **options,
-        ).report, staging, out)  # fmt: skip
+        )  # fmt: skip
+        return _finished(done.report, staging, out)
 
 
 def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> bool:
