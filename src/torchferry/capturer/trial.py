@@ -131,16 +131,38 @@ class Trial:
             if ran != known:  # what is left out may do nothing to such values
                 found += self._verdicts(special_values(inputs))
             # A program that refuses large sizes is not wrong there.
-            large = self._verdicts(self._larger(sizes, broken))
-            found += [verdict for verdict in large if verdict.kind == "differs"]
+            found += [verdict for large in self._larger(sizes, broken)
+                      for verdict in self._only_there(large, broken)]  # fmt: skip
         return worst_verdict(found)
+
+    def _only_there(self, large: dict[str, int], broken: Sequence[Condition]) -> Iterator[Verdict]:
+        """The verdict at large sizes, if that differs and that at others as large does not."""
+        others = [one for one in self.conditions if one not in broken and one.broken_by(large)]
+        inputs, error = attempt(self.seen.inputs_at, large)
+        if error is not None or _count(inputs) > _MOST:
+            return
+        for verdict in self._verdicts([inputs]):
+            if verdict.kind == "differs" and not (others and self._differs(large, broken)):
+                yield verdict
+
+    def _differs(self, large: dict[str, int], broken: Sequence[Condition]) -> bool:
+        """Whether the program is wrong at large sizes that break other conditions alone."""
+        usual = self.seen.sizes_of(self.seen.best)
+        names = {name for one in broken for name in one.names}
+        sizes = {name: max(2, usual.get(name, 2)) if name in names else size
+                 for name, size in large.items()}  # fmt: skip
+        inputs, error = attempt(self.seen.inputs_at, sizes)
+        found = [] if error is not None else self._verdicts([inputs])
+        return any(verdict.kind == "differs" for verdict in found)
 
     def _verdicts(self, inputs: Iterable[Arguments]) -> list[Verdict]:
         calls = map(self._run, inputs)
         return [self._judged(call) for call in calls if call is not None]
 
-    def _larger(self, sizes: dict[str, int], broken: Sequence[Condition]) -> Iterator[Arguments]:
-        """Large inputs that break the same conditions, and others only that may be dropped too.
+    def _larger(
+        self, sizes: dict[str, int], broken: Sequence[Condition]
+    ) -> Iterator[dict[str, int]]:
+        """Large sizes that break the same conditions, and others only that may be dropped too.
 
         Of two conditions that make no difference each, both together may make one.
         """
@@ -148,22 +170,18 @@ class Trial:
         others = [one for one in self.conditions
                   if one not in broken and one.matters and not one.choice]  # fmt: skip
         # All names grow as well where that keeps a difference, or a ratio, of two sizes.
-        groups = [names] if len(names) < 2 else [names, set()]
-        for fixed in groups:
+        for fixed in [names] if len(names) < 2 else [names, set[str]()]:
             for more, times in _LARGE:
                 large = {
                     name: size if name in fixed else size * times + more
                     for name, size in sizes.items()
                 }
                 if (
-                    large == sizes
-                    or any(one.broken_by(large) for one in others)
-                    or not all(one.broken_by(large) for one in broken)
+                    large != sizes
+                    and not any(one.broken_by(large) for one in others)
+                    and (fixed or any(one.broken_by(large) for one in broken))
                 ):
-                    continue
-                inputs, error = attempt(self.seen.inputs_at, large)
-                if error is None and _count(inputs) <= _MOST:
-                    yield inputs
+                    yield large
                     break
 
     def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:

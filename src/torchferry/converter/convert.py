@@ -116,12 +116,25 @@ def convert(
     return _finished(model, program, names, defaults, conditions=conditions, **known)
 
 
+_SQUEEZING = {torch.ops.aten.cov.default, torch.ops.aten.corrcoef.default}
+
+
 def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> list[Condition]:
     """Sizes of 1 at which a write in place goes to other memory than at the exported ones."""
     return [
         Condition("n0 != 1", (names(symbol),), user_line(node.stack_trace) or "")
         for symbol, node in sizes_of_written_views(program).items()
     ]
+
+
+def _of_ranks(program: ExportedProgram, names: dimension.DimensionNames) -> Iterator[Condition]:
+    """Sizes of 1 at which an operator gives up an axis, which no ONNX operator can."""
+    for node in program.graph.nodes:
+        rows = node.args[0].meta["val"].shape[:-1] if node.target in _SQUEEZING else ()
+        for size in rows:
+            if isinstance(size, torch.SymInt):
+                line = user_line(node.stack_trace) or ""
+                yield Condition("n0 != 1", (names(str(size)),), line)
 
 
 def _of_kernels(model: ir.Model) -> Iterator[Condition]:
@@ -187,7 +200,12 @@ def _finished(
     state: Mapping[str, Any] | None = None,
     **known: Any,
 ) -> ir.Model:
-    conditions = [*conditions, *_of_kernels(model), *_of_writes(program, names)]
+    conditions = [
+        *conditions,
+        *_of_kernels(model),
+        *_of_writes(program, names),
+        *_of_ranks(program, names),
+    ]
     read = signature.read_signature(program, defaults, conditions, names)
     signature.write_signature(model, replace(read, **known))
     if state:

@@ -65,15 +65,12 @@ def deliver(
         same: Any = dict(options, weights=weights, replace=replace, progress=progress)
         each = partial(deliver, sizes=sizes, dtype=dtype, **same)
         return deliver_components(model, out, names, each)
-    exporter = options.get("exporter", "to_onnx")
-    check_options(
-        options.get("target", "onnx"), exporter, options.get("opset"),
-        rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
-        state=options.get("state", "refuse"),
-    )  # fmt: skip
+    _check(options)
     check_target(out, replace=replace)
     check_target(_failed(out), replace=True)
-    mapped = weights == "reference" and _is_linkable(Path(model), out, dtype, exporter)
+    mapped = weights == "reference" and _is_linkable(
+        Path(model), out, dtype, options.get("exporter", "to_onnx")
+    )
     load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
     steps, lift = Steps(progress), options.get("state") == "lift"
     source, seen = _observed(load, steps, check=options.get("check", True), lift=lift)
@@ -83,6 +80,15 @@ def deliver(
             file=staging.folder / "model.onnx", regions=source.regions, **options,
         )  # fmt: skip
         return _finished(done.report, staging, out)
+
+
+def _check(options: Options) -> None:
+    """Refuse options of `export` that cannot be used, before any work is done."""
+    check_options(
+        options.get("target", "onnx"), options.get("exporter", "to_onnx"), options.get("opset"),
+        rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
+        state=options.get("state", "refuse"),
+    )  # fmt: skip
 
 
 def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> bool:

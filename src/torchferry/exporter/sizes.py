@@ -17,11 +17,13 @@ Sizes = dict[str, int]
 
 _ALTERNATIVES = 4  # sizes that break a condition; PyTorch may refuse some
 _TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
+_PAIRS = 6  # pairs of names that are 1 together
 _GROWTH = 4  # how often the largest recorded size is the largest that is made
 _FAR = 2  # the same, of sizes that break a condition far from the recorded ones
 _COMBINATIONS = 500  # sizes looked at for those that fulfil every condition
 _INNER = 100  # of those that break one, how many are looked at for such as are not at its border
 _BROKEN = 24  # of those that break one, how many are looked at for such as break no other
+_NEGATIVE = (-1, -3)  # integers that are tried where a condition excludes such
 _EFFORT = 6_000  # conditions that are evaluated, at a millisecond each if they are long
 
 
@@ -74,6 +76,7 @@ def other_sizes(
     singles = [({**middle, name: 1}, [name]) for name in names]
     singles += [({**middle, name: 0}, [name]) for name in lengths_of_caches(seen) if name in names]
     singles.append((dict.fromkeys(names, 1), names))
+    singles += [({**middle, **dict.fromkeys(pair, 1)}, [*pair]) for pair in _pairs(search)]
     singles += [({**middle, name: end}, [name]) for name, end in _stated_ends(seen, names)]
     for name, (low, high) in (bounds or {}).items():
         if name in middle and low > 2:
@@ -131,6 +134,7 @@ class _Search:
         known = {*self.names, *keep}
         self.conditions = [c for c in conditions if c.names and c.names <= known]
         integers = {str(one.integer.size) for one in seen.arguments if one.integer is not None}
+        self.integers = [name for name in self.names if name in integers]
         self.small = {name: int(name not in integers) for name in self.names}
         self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
         wanted = {name: max(2, best.get(name, 2)) for name in self.names}
@@ -245,6 +249,10 @@ class _Search:
         names = sorted(condition.names - self.keep.keys())
         near = self._combinations(names, self.middle)
         samples = [_of(s, names) for s in itertools.islice(condition.samples(), _COMBINATIONS)]
+        samples += [
+            {**_of(self.middle, names), name: value}
+            for name in names if name in self.integers for value in _NEGATIVE
+        ]  # fmt: skip
         every = {tuple(one.items()): one for one in [*near, *samples]}.values()
         legal = sorted(filter(self.legal.allows, every), key=self._from_middle)
         broken = [one for one in legal if not self.holds(condition, {**one, **self.keep})]
@@ -291,6 +299,14 @@ class _Search:
             sizes = self.nearest({**self.middle, **one}, pinned=one.keys(), without=condition)
             if sizes is not None:
                 yield sizes
+
+
+def _pairs(search: _Search) -> Iterator[tuple[str, str]]:
+    """Names that a condition compares with 0 or 1: two may make a difference only together."""
+    asked = {name for one in search.conditions if one.of_special for name in one.names}
+    names = [name for name in search.names if name in asked]
+    pairs = itertools.combinations(names, 2)
+    return itertools.islice(pairs, _PAIRS if len(search.names) > 2 else 0)
 
 
 def _each_value_first(
