@@ -32,6 +32,9 @@ def test_functions_return_values_or_as_their_body_does():
         ("not x", "d.invert(x)"),
         ("x and y", "d.both(x, lambda: y)"),
         ("x or not y", "d.either(x, lambda: d.invert(y))"),
+        ("x.max().item() > 1", "d.item(x.max()) > 1"),
+        ("int(x) > 1 and not bool(y)", "d.both(d.as_int(x) > 1, lambda: d.invert(d.as_bool(y)))"),
+        ("float(x[0]) == int(y, 16)", "d.as_float(x[0]) == int(y, 16)"),
         ("x and y and z", "d.both(d.both(x, lambda: y), lambda: z)"),
     ],
 )

@@ -2,6 +2,9 @@ import pytest
 import torch
 
 from torchferry.capturer.dispatch import (
+    as_bool,
+    as_float,
+    as_int,
     at,
     both,
     cat,
@@ -12,6 +15,7 @@ from torchferry.capturer.dispatch import (
     entry,
     fill,
     invert,
+    item,
     length,
     numbers,
     put,
@@ -69,6 +73,18 @@ def test_and_and_or(a, b):
             assert bool(either(first, lambda second=second: second)) is (a or b)
     assert both([], lambda: 1 / 0) == []
     assert either(3, lambda: 1 / 0) == 3
+
+
+def test_numbers_that_are_asked_for_stay_tensors():
+    tenth = torch.tensor([0.1])
+    assert (item(tenth) > 0.1).item() is (tenth.item() > 0.1)
+    assert item(torch.tensor(True)).dtype == torch.bool
+    assert item(torch.tensor([3], dtype=torch.int8)).dtype == torch.int64
+    assert (as_int(torch.tensor(-2.7)).item(), as_int(True), as_int("3")) == (-2, 1, 3)
+    assert (as_float(torch.tensor(2)).item(), as_float("2")) == (2.0, 2.0)
+    assert (as_bool(torch.tensor(2.0)).item(), as_bool([])) == (True, False)
+    with pytest.raises(RuntimeError):
+        item(X)
 
 
 @pytest.mark.parametrize("positive", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import textwrap
 from collections.abc import Collection, Sequence
 
@@ -24,7 +25,7 @@ def function_text(
 
 
 def condition_text(test: ast.expr) -> str:
-    """A condition as text; ``not``, ``and`` and ``or`` would ask a tensor for its value."""
+    """A condition as text; ``not``, ``and``, ``or`` and numbers would ask a tensor's value."""
     match test:
         case ast.UnaryOp(ast.Not(), operand):
             return f"{DISPATCH}.invert({condition_text(operand)})"
@@ -34,7 +35,25 @@ def condition_text(test: ast.expr) -> str:
             for other in others:
                 text = f"{DISPATCH}.{name}({text}, lambda: {condition_text(other)})"
             return text
-    return ast.unparse(test)
+    return ast.unparse(_Numbers().visit(copy.deepcopy(test)))
+
+
+class _Numbers(ast.NodeTransformer):
+    """Asks for ``x.item()``, ``int(x)``, ``float(x)`` and ``bool(x)`` as tensors of rank 0."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Attribute(tensor, "item"), [], []):
+                return _number("item", tensor)
+            case ast.Call(ast.Name("int" | "float" | "bool" as kind), [tensor], []):
+                return _number(f"as_{kind}", tensor)
+        return node
+
+
+def _number(function: str, tensor: ast.expr) -> ast.expr:
+    text = f"{DISPATCH}.{function}({ast.unparse(tensor)})"
+    return ast.parse(text, mode="eval").body
 
 
 def written_text(names: Sequence[str], changed: Collection[str]) -> str:

@@ -10,9 +10,9 @@ import torch
 from torchferry.seams.pytorch import pytree, scan_operator, while_loop_operator
 
 __all__ = [
-    "COPY_FORMAT", "at", "both", "cat", "check", "choose", "decide", "either", "entry", "fill",
-    "invert", "length", "number", "numbers", "put", "repeat", "rows", "runs_over", "scan_over",
-    "slices", "stack",
+    "COPY_FORMAT", "as_bool", "as_float", "as_int", "at", "both", "cat", "check", "choose",
+    "decide", "either", "entry", "fill", "invert", "item", "length", "number", "numbers", "put",
+    "repeat", "rows", "runs_over", "scan_over", "slices", "stack",
 ]  # fmt: skip
 
 COPY_FORMAT = torch.preserve_format
@@ -107,6 +107,31 @@ def both(test: Any, other: Callable[[], Any]) -> Any:
 def either(test: Any, other: Callable[[], Any]) -> Any:
     """``test or other()``, of tensors a tensor."""
     return _joined(torch.logical_or, test, other) if _decides(test) else test or other()
+
+
+def item(value: Any) -> Any:
+    """``value.item()`` of a tensor as one of rank 0, in the widest type of its kind."""
+    if not isinstance(value, torch.Tensor):
+        return value.item()
+    value = value.reshape(())
+    if value.is_floating_point():
+        return value.double()
+    return value if value.dtype == torch.bool else value.long()
+
+
+def as_int(value: Any) -> Any:
+    """``int(value)``, of a tensor as one of rank 0."""
+    return item(value).trunc().long() if isinstance(value, torch.Tensor) else int(value)
+
+
+def as_float(value: Any) -> Any:
+    """``float(value)``, of a tensor as one of rank 0."""
+    return item(value).double() if isinstance(value, torch.Tensor) else float(value)
+
+
+def as_bool(value: Any) -> Any:
+    """``bool(value)``, of a tensor as one of rank 0."""
+    return item(value).bool() if isinstance(value, torch.Tensor) else bool(value)
 
 
 def _decides(test: Any) -> bool:

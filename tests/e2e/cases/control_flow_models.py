@@ -234,6 +234,15 @@ class Repeats(nn.Module):
         return x, n + x.sum()
 
 
+class AsksForNumbers(nn.Module):
+    def forward(self, x):
+        if x.max().item() > 1:
+            x = x / x.max()
+        if int((x > 0).sum()) > 3 or bool(x.min() < -2):
+            x = x + 1
+        return x if float(x.mean()) < 0.25 else -x
+
+
 class LeavesInSteps(nn.Module):
     def forward(self, x):
         if torch.any(x > 1.5):
@@ -244,11 +253,17 @@ class LeavesInSteps(nn.Module):
 
 
 LOOPS = (
-    FillsATensor, FillsBackwards, ReadsWhatItFills, GrowsAList, GrowsTwoLists, TakesSlices,
-    CarriesNothing, ReadsNeighbours, InAnotherMethod, InAFunction,
+    FillsATensor, FillsBackwards, GrowsAList, GrowsTwoLists, TakesSlices, CarriesNothing,
+    InAnotherMethod, InAFunction,
 )  # fmt: skip
+# onnxruntime's Scan takes no empty sequence: one element is refused there.
+FROM_THE_SECOND = (ReadsWhatItFills, ReadsNeighbours)
 BRANCHES = (
     InANestedFunction, Decides, ReturnsInEachBranch, ReturnsEarly, AsksTwoThings,
-    WritesInABranch, SetsANumber, Repeats, LeavesInSteps,
+    WritesInABranch, SetsANumber, Repeats, LeavesInSteps, AsksForNumbers,
 )  # fmt: skip
-MODELS = dict.fromkeys(LOOPS, SEQUENCES) | dict.fromkeys(BRANCHES, VALUES)
+MODELS = (
+    dict.fromkeys(LOOPS, SEQUENCES)
+    | dict.fromkeys(FROM_THE_SECOND, (SEQUENCES[0], [(r(1, 4, 4),), (r(4, 9, 4),), (r(2, 2, 4),)]))
+    | dict.fromkeys(BRANCHES, VALUES)
+)
