@@ -16,16 +16,6 @@ from run_field_case import write_outcome
 from apart import run_apart
 from versions import at_least
 
-LATER = {  # refused with a reason today, and to be exported
-    "container_of_their_own": "the container is not named",
-    "local_dataclass_result": "classes inside functions cannot be found again",
-    "length_of_a_tensor": "len(x) fixes a size",
-    "loop_that_fills_a_tensor": "loops are rewritten only if asked for",
-    "branch_on_a_constant_buffer": "buffers that nothing writes are no constants yet",
-    "singular_values_only": "results that nobody reads need a form",
-    "int8_weights_stay_int8": "folding makes the weight larger",
-}
-
 
 def outcome(name: str, folder: Path) -> dict[str, str]:
     assert run_apart(write_outcome, name, folder / "outcome") == 0
@@ -33,9 +23,7 @@ def outcome(name: str, folder: Path) -> dict[str, str]:
     return row
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LATER)) for name in cases()]
-)
+@pytest.mark.parametrize("name", cases())
 def test_it_is_equal_or_refused_in_words(name: str, tmp_path: Path) -> None:
     row = outcome(name, tmp_path)
     notes = cases()[name]()[3]
@@ -51,4 +39,4 @@ def test_it_is_equal_or_refused_in_words(name: str, tmp_path: Path) -> None:
     if name == "derivative_in_forward" and not at_least("torch", "2.12"):
         assert row["status"] == "refused"  # this torch cannot trace it
         return
-    assert right is (name not in LATER), row
+    assert right, row

@@ -237,3 +237,14 @@ def test_a_preallocated_cache_that_is_absent_has_no_length(whole):
     (key,) = infer_arguments(calls, [KEY[:1]] if whole else ())
     assert key.axes[2].seen == ((None if whole else 0), 11, 11)
     assert (key.axes[2].size == 11) is whole
+
+
+def test_an_object_that_holds_tensors_is_named_with_what_to_do():
+    class Box:
+        def __init__(self, x):
+            self.x = x
+
+    column = {("box",): [Box(torch.rand(n, 3)) for n in (2, 4)]}
+    calls = [{path: values[n] for path, values in column.items()} for n in (0, 1)]
+    with pytest.raises(UsageError, match=r"box is a Box, which holds tensors .* register Box"):
+        infer_arguments(calls)

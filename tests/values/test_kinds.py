@@ -264,3 +264,15 @@ def test_attempt_gives_what_was_raised():
 
     with pytest.raises(RecursionError):
         attempt(deep)
+
+
+def test_a_class_of_a_function_is_found_while_it_lives():
+    @dataclasses.dataclass
+    class Local:
+        x: int
+
+    name = class_name(Local)
+    assert "<locals>" in name
+    assert find_class(name) is Local
+    with pytest.raises(UsageError, match="is not found"):
+        find_class(name.replace("Local", "Other"))

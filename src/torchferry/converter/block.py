@@ -61,6 +61,7 @@ class Block:
         opset: the ONNX opset that is written.
         nodes: what was added, in order.
         results: how many values the operator returns that is being written.
+        read: the places of those that something reads.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Block:
         self.opset = opset
         self.nodes: list[ir.Node] = []
         self.results = 1
+        self.read: frozenset[Any] = frozenset()
         self.outer = outer
         self.constants = constants or Constants()
         self.domains: dict[str, int] = outer.domains if outer else {"": opset}

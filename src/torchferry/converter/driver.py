@@ -148,6 +148,7 @@ class Scope:
         lowering = find_lowering(target, complex=complex_numbers)
         example = node.meta.get("val")
         self.block.results = len(example) if isinstance(example, (list, tuple)) else 1
+        self.block.read = _read_results(node)
         try:
             if lowering is not None:
                 args, kwargs = self._arguments(node, lowering)
@@ -298,6 +299,13 @@ class Body:
         for node, value in zip(self.placeholders, values, strict=True):
             scope.bind(node, value)
         return scope.walk(self.module.graph)
+
+
+def _read_results(node: fx.Node) -> frozenset[Any]:
+    """The places of an operator's results that something reads."""
+    return frozenset(
+        user.args[1] for user in node.users if user.target is operator.getitem and user.users
+    )
 
 
 def _failed(node: fx.Node, reason: str) -> LoweringFailed:

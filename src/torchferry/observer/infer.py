@@ -141,12 +141,24 @@ def _check(path: Path, column: Sequence[Any]) -> None:
         return
     for leaf in (first, *others):
         _refuse_opaque(where, leaf)
+        _refuse_unknown(where, leaf)
     different = next((leaf for leaf in others if not same_constant(first, leaf)), None)
     if different is not None and not _varies(column):
         raise UsageError(
             f"argument {where} is {_shown(first)} in one call and {_shown(different)} in another: "
             "a value that is no tensor, nor an integer in every call, becomes part of the graph. "
             "Give one value, or pass it as a tensor in every call"
+        )
+
+
+def _refuse_unknown(where: str, leaf: Any) -> None:
+    """An object of a class that nobody knows, and that holds tensors."""
+    inside = [*vars(leaf).values()] if hasattr(leaf, "__dict__") else []
+    if not isinstance(leaf, torch.Tensor) and any(isinstance(one, torch.Tensor) for one in inside):
+        name = type(leaf).__name__
+        raise UsageError(
+            f"argument {where} is a {name}, which holds tensors and is no container that anybody "
+            f"knows: register {name} with torchferry.values.kinds.register, or make it a dataclass"
         )
 
 

@@ -14,6 +14,7 @@ import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from torchferry.errors import UsageError
 
@@ -61,6 +62,8 @@ class Kind:
 
 
 _KINDS: dict[type[Any] | str, Kind] = {}
+# Classes of functions, which no module holds, by name; the process that has them finds them.
+_LOCAL: WeakValueDictionary[str, type[Any]] = WeakValueDictionary()
 _FOUND: dict[type[Any], Kind | None] = {}  # what find_kind answered before
 
 # Classes made from a file may come from here without being imported before.
@@ -162,7 +165,10 @@ def class_name(cls: type[Any]) -> str:
     >>> class_name(OrderedDict)
     'collections:OrderedDict'
     """
-    return f"{cls.__module__}:{cls.__qualname__}"
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    if "<locals>" in name:
+        _LOCAL[name] = cls
+    return name
 
 
 def find_class(name: str) -> type[Any]:
@@ -199,6 +205,8 @@ def find_class(name: str) -> type[Any]:
 
 
 def _resolve(name: str) -> type[Any] | None:
+    if name in _LOCAL:
+        return _LOCAL[name]
     module, _, qualname = name.partition(":")
     value: Any = sys.modules.get(module)
     for part in qualname.split("."):

@@ -190,7 +190,7 @@ def _linalg_svd(
     compute_uv: bool = True,
     driver: str | None = None,
 ) -> tuple[None, ir.Value, None]:
-    if compute_uv:
+    if compute_uv and b.read - {1}:
         _refuse("singular vectors")
     return None, singular_values(b, A), None
 
@@ -204,7 +204,7 @@ def linalg_svdvals(b: Block, A: ir.Value, driver: str | None = None) -> ir.Value
 def _linalg_eigh(
     b: Block, A: ir.Value, UPLO: str = "L", compute_v: bool = True
 ) -> tuple[ir.Value, None]:
-    if compute_v:
+    if compute_v and b.read - {0}:
         _refuse("eigenvectors")
     return b.cast(_eigenvalues(b, A, UPLO.upper() == "U"), A), None
 
