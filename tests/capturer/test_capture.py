@@ -34,8 +34,8 @@ def seen_with(model, *sets):
     return Observation.from_inputs(model, sets)
 
 
-def captured(model, *sets):
-    return capture(model.eval(), seen_with(model, *sets))
+def captured(model, *sets, **options):
+    return capture(model.eval(), seen_with(model, *sets), **options)
 
 
 def agree(program, model, args, kwargs):
@@ -296,7 +296,7 @@ def test_a_branch_that_narrows_a_size_is_a_bound():
 
 def test_code_that_depends_on_values_is_an_error_that_names_the_line():
     with pytest.raises(CaptureError) as caught:
-        captured(Decides(), ((torch.randn(4),), {}), ((torch.randn(5),), {}))
+        captured(Decides(), ((torch.randn(4),), {}), ((torch.randn(5),), {}), rewrite=False)
     message = str(caught.value)
     assert "cannot capture Decides: the values of a tensor decide" in message
     assert f"at {marked('decides')}" in message

@@ -22,7 +22,9 @@ class Fixes(torch.nn.Module):
 
 class Decides(torch.nn.Module):
     def forward(self, x):
-        return x + 1 if x.sum() > 0 else x
+        if x.sum() > 0:
+            self.seen = True
+        return x + 1
 
 def make(cls):
     def factory():

@@ -54,7 +54,7 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     ("", r"_pack_padded|batch_sizes|(?s:failed to unpack.*\brnn\.py)", _PACKED),
     (
         "",
-        r"observer_enabled",
+        r"observer_enabled|activation_post_process",
         Advice(
             "a FakeQuantize still observes, and changes its scale in every call",
             "Call model.apply(torch.ao.quantization.disable_observer) before the export",

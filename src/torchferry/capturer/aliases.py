@@ -16,7 +16,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from torchferry.capturer.dispatch import COPY_FORMAT
+from torchferry.capturer.dispatch import APART_FORMAT, COPY_FORMAT
 from torchferry.errors import CaptureError
 from torchferry.seams.pytorch import HigherOrderOperator, OpOverload, schema_of
 from torchferry.values.source_line import innermost_place
@@ -148,7 +148,7 @@ def _list(value: Any) -> list[Any]:
 
 def _operands(value: Any) -> list[Any]:
     """Operands; what was copied since it has two names is the one tensor that it was."""
-    return [_copied(one) if isinstance(one, Node) else one for one in _list(value)]
+    return [_copied(one, APART_FORMAT) if isinstance(one, Node) else one for one in _list(value)]
 
 
 @dataclass
@@ -287,12 +287,9 @@ class _Graph:
         ]
 
 
-def _copied(node: Node) -> Node:
+def _copied(node: Node, said: Any = COPY_FORMAT) -> Node:
     """What rewritten code makes a copy of; a copy of the user's says no format, and is itself."""
-    ours = (
-        node.target is torch.ops.aten.clone.default
-        and node.kwargs.get("memory_format") is COPY_FORMAT
-    )
+    ours = node.target is torch.ops.aten.clone.default and node.kwargs.get("memory_format") is said
     source = node.args[0] if ours else node
     return source if isinstance(source, Node) else node
 

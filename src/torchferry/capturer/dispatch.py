@@ -10,6 +10,7 @@ import torch
 from torchferry.seams.pytorch import pytree, scan_operator, while_loop_operator
 
 __all__ = [
+    "APART_FORMAT",
     "COPY_FORMAT", "as_bool", "as_float", "as_int", "at", "both", "cat", "check", "choose",
     "decide", "either", "entry", "fill", "invert", "item", "length", "number", "numbers", "put",
     "repeat", "rows", "runs_over", "scan_over", "slices", "stack",
@@ -17,6 +18,9 @@ __all__ = [
 
 COPY_FORMAT = torch.preserve_format
 """Said of the copies that are made here, so that a program shows which they are."""
+
+APART_FORMAT = torch.contiguous_format
+"""The same of a copy of a tensor that has two names, of which a loop makes two tensors."""
 
 Names = tuple[Any, ...]
 Own = Callable[[Any], Any]
@@ -320,7 +324,9 @@ def _beside(step: Callable[[Names, Names], tuple[Names, Names]]) -> Callable[...
 def _apart(names: Names) -> Names:
     """Tensors as a step gives them: each its own, contiguous."""
     return tuple(
-        _copy(one) if any(one is other for other in names[:n]) else one.contiguous()
+        one.clone(memory_format=APART_FORMAT)
+        if any(one is other for other in names[:n])
+        else one.contiguous()
         for n, one in enumerate(names)
     )
 

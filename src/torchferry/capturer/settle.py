@@ -30,6 +30,7 @@ from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards
 __all__ = ["settle_guards"]
 
 _TRIED = 4  # sets of sizes a guard
+_PAIRS = 4  # other sizes that are 1 beside those of a guard
 _SECONDS = 60.0  # for each
 
 
@@ -136,8 +137,25 @@ def _needed(condition: Condition, seen: Observation, ask: Ask) -> str | None:
     answers = [ask(sizes) for sizes in itertools.islice(_breaking(condition, seen), _TRIED)]
     known = [verdict for verdict in answers if verdict is not None]
     if known and all(verdict.ok for verdict in known):
-        return None
+        return None if _holds_in_pairs(condition, seen, ask) else ""
     return next(filter(None, (other_line(one.evidence) for one in known)), "")
+
+
+def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
+    """Whether sizes that break a condition are right also where one more size is 1.
+
+    Two tests for 1 may make a difference only together. Where the other alone makes one, it is
+    the other's.
+    """
+    sizes = next(_breaking(condition, seen), None)
+    if sizes is None or 1 not in (sizes[name] for name in condition.names):
+        return True
+    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    for name in [name for name in usual if name not in condition.names][:_PAIRS]:
+        alone, both = ask({**usual, name: 1}), ask({**sizes, name: 1})
+        if alone is not None and both is not None and alone.ok and not both.ok:
+            return False
+    return True
 
 
 def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:
@@ -146,12 +164,9 @@ def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int
     names = sorted(condition.names)
     if not set(names) <= usual.keys():
         return
-    others = [name for name in usual if name not in names]
     for count in range(len(names) + 1):  # none at first: ``n == 1`` holds for no usual size
         for chosen in itertools.combinations(names, count):
             for small in itertools.product((1, 0), repeat=count):
                 sizes = {**usual, **dict(zip(chosen, small, strict=True))}
                 if not condition.holds(sizes):
                     yield sizes
-                    # Two tests for 1 may make a difference only together.
-                    yield from ({**sizes, name: 1} for name in others if 1 in small)

@@ -43,7 +43,7 @@ _FATAL = 4  # a level of onnxruntime's log
 def _fx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """``torch.export.export``: every strategy of `capture`, or just the options given."""
     if not options:
-        return _of_captured(model, seen, capture(model, seen, settle=False))
+        return _of_captured(model, seen, capture(model, seen, rewrite=False, settle=False))
     with _ready(model, seen) as (args, kwargs, shapes):
         program = torch.export.export(model, args, kwargs, **{"dynamic_shapes": shapes, **options})
     name_lifted(program)
@@ -120,7 +120,7 @@ def _once(model: torch.nn.Module, seen: Observation) -> tuple[torch.export.Expor
 
 def _to_onnx(model: torch.nn.Module, seen: Observation, options: Options) -> Attempted:
     """Our capture and conversion."""
-    return _converted(model, seen, capture(model, seen, settle=False), options)
+    return _converted(model, seen, capture(model, seen, rewrite=False, settle=False), options)
 
 
 def _converted(

@@ -32,7 +32,8 @@ class Reason:
 
 
 _DATA_DEPENDENT = """a value of a tensor decides what the code does: write it with torch.where or
-    torch.cond, state what holds of it with torch._check, or leave out .item() and prints of it"""
+    torch.cond, state what holds of it with torch._check, or leave out .item() and prints of it;
+    torchferry.capture(..., rewrite=True) rewrites simple ifs and loops"""
 _UNBACKED = """a size depends on values: state its bounds with torch._check(n >= 0) and
     torch._check(n < m)"""
 _FIXED = """a size became a constant: take it from x.shape where it is used, and do not pass it

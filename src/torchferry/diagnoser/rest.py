@@ -61,7 +61,7 @@ def write_rest(
     stand_ins = [StandIn(piece, shape_functions) for piece in culprits]
     _, found = main_variant(tree)
     with replaced(stand_ins), quiet():
-        captured = capture(as_module(tree), found.seen)
+        captured = capture(as_module(tree), found.seen, rewrite=False)
         made = convert_seen(captured, found.seen)
     io.save(made, path)
     return path

@@ -27,8 +27,8 @@ def seen_with(model, *sets):
     return Observation.from_inputs(model, sets)
 
 
-def made(model, *sets):
-    return capture(model.eval(), seen_with(model, *sets))
+def made(model, *sets, **options):
+    return capture(model.eval(), seen_with(model, *sets), **options)
 
 
 def test_a_dimension_that_was_asked_for_is_an_error_when_it_is_fixed(line):
@@ -125,6 +125,6 @@ def test_other_lines_that_depend_on_values_are_told_too(line):
             return x
 
     with pytest.raises(CaptureError) as caught:
-        made(Twice(), ((torch.randn(4),), {}), ((torch.randn(5),), {}))
+        made(Twice(), ((torch.randn(4),), {}), ((torch.randn(5),), {}), rewrite=False)
     assert f"at {line('one')}" in str(caught.value)
     assert f"Other lines like it:\n  {line('two')}" in str(caught.value)

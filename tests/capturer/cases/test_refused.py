@@ -149,8 +149,8 @@ class ChecksAndDecides(ChecksTokens):
 def test_what_is_no_check_is_refused_all_the_same(line):
     sets = [(tokens(*size), {}) for size in ((2, 6, 5), (1, 11, 4))]
     model = ChecksAndDecides()
-    with pytest.raises(CaptureError, match="rewrite=True") as caught:
-        capture(model, Observation.from_inputs(model, sets))
+    with pytest.raises(CaptureError, match="rewrite is not False") as caught:
+        capture(model, Observation.from_inputs(model, sets), rewrite=False)
     assert line("decides") in str(caught.value)
     assert "checks of values left to the run" in str(caught.value)
 
@@ -158,7 +158,8 @@ def test_what_is_no_check_is_refused_all_the_same(line):
 def test_a_recurrence_is_fixed_and_named_and_dynamic_when_rewritten(captured):
     sets = [(torch.randn(b, t, 3), torch.rand(3)) for b, t in ((2, 5), (3, 9), (1, 1))]
     model = TakesTime()
-    found = capture(model, Observation.from_inputs(model, [(one, {}) for one in sets]))
+    seen = Observation.from_inputs(model, [(one, {}) for one in sets])
+    found = capture(model, seen, rewrite=False)
     (fixed,) = found.fixed
     assert (fixed.argument, fixed.axis, fixed.size) == ("x", 1, 5)
     assert "for t in range(x.shape[1]):" in (fixed.line or "")

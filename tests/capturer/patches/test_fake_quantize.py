@@ -47,7 +47,7 @@ def model(request):
 def test_a_module_at_rest_is_captured(model, captured):
     model.apply(quantization.disable_observer)
     found = captured(model, calls(2, 5))
-    assert found.patches == (PATCHES[0].subject,)
+    assert any("quantize" in str(node.target) for node in found.program.graph.nodes)
     assert "forward" not in vars(model.fake)
 
 
@@ -55,9 +55,9 @@ def test_one_that_is_off_changes_nothing(model, captured):
     model.apply(quantization.disable_observer)
     model.apply(quantization.disable_fake_quant)
     found = captured(model, calls(2, 5))
-    assert [str(n.target) for n in found.program.graph.nodes if n.op == "call_function"] == [
-        "aten.linear.default"
-    ]
+    targets = [str(node.target) for node in found.program.graph.nodes]
+    assert "aten.linear.default" in targets
+    assert not any("quantize" in target for target in targets)
 
 
 def test_one_that_observes_is_refused_with_what_to_do(model):

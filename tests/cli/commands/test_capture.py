@@ -95,12 +95,13 @@ def test_state_is_lifted_when_asked(models: Path) -> None:
     assert all(check["ok"] for check in report.data["checks"])
 
 
-def test_control_flow_is_rewritten_when_asked(models: Path) -> None:
-    with pytest.raises(CaptureError, match="rewrite=True"):
-        capture(f"{models}:Decides", inputs=f"{models}:sets")
-    report = capture(f"{models}:Decides", inputs=f"{models}:sets", rewrite=True)
-    assert report.ok
-    assert "-    if x.sum() > 0:" in report.data["rewritten"]
+def test_control_flow_is_rewritten_unless_one_says_no(models: Path) -> None:
+    with pytest.raises(CaptureError, match="the values of a tensor decide"):
+        capture(f"{models}:Decides", inputs=f"{models}:sets", rewrite=False)
+    for rewrite in (None, True):
+        report = capture(f"{models}:Decides", inputs=f"{models}:sets", rewrite=rewrite)
+        assert report.ok
+        assert "-    if x.sum() > 0:" in report.data["rewritten"]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
         "model": "zoo:mlp", "out": Path("out"), "inputs": None, "sizes": None,
         "budget": None, "target": "onnx", "opset": None,
         "dtype": None, "exporter": "to_onnx", "weights": "copy", "check": True,
-        "rewrite": False, "strict": False, "replace": False, "onnxruntime": None,
+        "rewrite": "auto", "strict": False, "replace": False, "onnxruntime": None,
         "state": "refuse",
     }  # fmt: skip
 
