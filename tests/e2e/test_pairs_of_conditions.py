@@ -149,6 +149,21 @@ def test_a_program_answers_as_itself_whatever_is_saved_over_its_file(tmp_path: A
         copy.deepcopy(first)
 
 
+def test_a_loaded_program_is_not_saved_with_the_weights_of_another(tmp_path: Any) -> None:
+    sets = [((some(n, 3),), {}) for n in (2, 4)]
+    path = tf.export(nn.Linear(3, 3), sets, check=False).save(tmp_path / "model.onnx")
+    loaded = tf.load(path)
+    kept = loaded.save(tmp_path / "kept.onnx")
+    again = tf.load(path)
+    tf.export(nn.Linear(3, 3), sets, check=False).save(path)
+    with pytest.raises(FerryError, match="was replaced since it was loaded"):
+        again.save(tmp_path / "mixed.onnx")
+    with pytest.raises(FerryError, match="was replaced since it was loaded"):
+        loaded.save(tmp_path / "mixed.onnx")
+    assert not (tmp_path / "mixed.onnx").exists()
+    torch.testing.assert_close(tf.load(kept)(some(5, 3)), again(some(5, 3)))
+
+
 def test_a_text_of_an_enumeration_is_not_the_text() -> None:
     import enum
 

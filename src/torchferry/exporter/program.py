@@ -48,7 +48,8 @@ class OnnxProgram:
     program: ExportedProgram | None = None
     report: Report | None = None
     path: Path | None = None
-    _stamp: tuple[int, ...] | None = field(default=None, init=False)
+    _stamp: tuple[int, ...] | None = field(default=None, init=False, compare=False)
+    _source: tuple[Path, tuple[int, ...]] | None = field(default=None, init=False, compare=False)
     state: dict[str, torch.Tensor] = field(init=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, compare=False)
 
@@ -71,11 +72,17 @@ class OnnxProgram:
             path: a file ending in ``.onnx``, in a folder that exists.
 
         Raises:
-            UsageError: the path cannot be written.
+            UsageError: the path cannot be written; or the file that this was loaded from, which
+                holds the weights, is another one now.
         """
         path = Path(path)
         if path.suffix != ".onnx":
             raise UsageError(f"cannot save to {path}: give a file name that ends in .onnx")
+        if self._source is not None and self._source[1] != _stamp(self._source[0]):
+            raise UsageError(
+                f"{self._source[0]} was replaced since it was loaded, and its weights are read "
+                "from there: load it again"
+            )
         io.save(self.model, path)
         self.path, self._stamp = path, _stamp(path)
         return path
@@ -153,5 +160,6 @@ def load(path: Path | str) -> OnnxProgram:
     path = Path(path)
     path = path / "model.onnx" if path.is_dir() else path
     loaded = OnnxProgram(io.load(path), path=path)
+    loaded._source = path, _stamp(path)
     loaded.session  # noqa: B018  (a foreign or broken file fails here, not at the first call)
     return loaded
