@@ -85,6 +85,8 @@ class OnnxProgram:
             )
         io.save(self.model, path)
         self.path, self._stamp = path, _stamp(path)
+        if self._source is not None and self._source[0] == path:
+            self._source = path, self._stamp
         return path
 
     def __reduce_ex__(self, protocol: Any) -> Any:
