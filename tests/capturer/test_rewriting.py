@@ -52,6 +52,15 @@ def test_one_line_after_the_other_is_rewritten():
     assert lines == {first + n for n in (2, 3, 4, 5)}
 
 
+def test_lines_of_a_conditional_expression_are_decided_too():
+    class Chooses(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else x
+
+    found = capture(Chooses(), seen_of(Chooses()))
+    assert {line for _, line in found.decided} == {Chooses.forward.__code__.co_firstlineno + 1}
+
+
 def test_what_can_be_captured_is_left_as_it_is():
     found = capture(Plain(), seen_of(Plain()))
     assert (found.rewritten, found.decided) == ("", frozenset())

@@ -118,7 +118,9 @@ class Constructs:
         sides = (f"lambda {OWN}: ({ast.unparse(side)},)" for side in (node.body, node.orelse))
         text = f"{DISPATCH}.choose({condition_text(node.test)}, {', '.join(sides)})[0]"
         self.count += 1
-        self.places.add(f"{self.file}:{node.lineno}")
+        where = f"{self.file}:{node.lineno}"
+        self.places.add(where)
+        self.lasts.setdefault(where, node.end_lineno or node.lineno)
         return expression(text, node)
 
     def obstacle(self, node: ast.stmt | ast.expr, body: Sequence[ast.AST]) -> str:
