@@ -30,6 +30,7 @@ class Loops(nn.Module):
     def forward(self, x):
         total = torch.zeros(4)
         for row in x:
+            self.last = row
             total = total + row
         return total
 

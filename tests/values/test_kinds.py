@@ -12,6 +12,7 @@ from torchferry.values.kinds import (
     attributes_of,
     class_name,
     find_class,
+    find_class_here,
     find_kind,
     imported_classes,
     register,
@@ -273,6 +274,7 @@ def test_a_class_of_a_function_is_found_while_it_lives():
 
     name = class_name(Local)
     assert "<locals>" in name
-    assert find_class(name) is Local
+    assert find_class_here(name) is Local
+    assert find_class_here("collections:OrderedDict") is collections.OrderedDict
     with pytest.raises(UsageError, match="is not found"):
-        find_class(name.replace("Local", "Other"))
+        find_class(name)

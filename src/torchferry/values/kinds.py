@@ -27,6 +27,7 @@ __all__ = [
     "attributes_of",
     "class_name",
     "find_class",
+    "find_class_here",
     "find_kind",
     "imported_classes",
     "register",
@@ -204,9 +205,16 @@ def find_class(name: str) -> type[Any]:
     return cls
 
 
+def find_class_here(name: str) -> type[Any]:
+    """`find_class`, of classes of functions too, as long as this process has them.
+
+    Raises:
+        UsageError: see `find_class`.
+    """
+    return _LOCAL[name] if name in _LOCAL else find_class(name)
+
+
 def _resolve(name: str) -> type[Any] | None:
-    if name in _LOCAL:
-        return _LOCAL[name]
     module, _, qualname = name.partition(":")
     value: Any = sys.modules.get(module)
     for part in qualname.split("."):

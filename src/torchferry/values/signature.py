@@ -19,6 +19,7 @@ from torchferry.values.flatten import (
     structure_to_json,
     unflatten,
 )
+from torchferry.values.kinds import find_class_here
 from torchferry.values.reliance import Reliance
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Signature:
         """
         try:
             data = json.loads(text)
-            outputs = structure_from_json(data["outputs"])
+            outputs = structure_from_json(data["outputs"], find_class_here)
             return cls(
                 parameters=_strings(data["parameters"]),
                 inputs=tuple(_slot(*pair) for pair in data["inputs"]),
