@@ -75,9 +75,9 @@ def names() -> list[str]:
 
 
 def rows_of(day: int) -> list[str]:
-    """The row of the newest torch, another one each day, and last that of the libraries."""
+    """The row of the newest torch, and another one each day; not that of the libraries."""
     others = [name for name in names() if name not in (NEWEST, FIELD)]
-    return [NEWEST, others[day % len(others)], FIELD]
+    return [NEWEST, others[day % len(others)]]
 
 
 def constraints(pins: Iterable[str], known: Iterable[str]) -> list[str]:
@@ -195,9 +195,7 @@ def main() -> int:
     """Run the rows and write the table; 1 if a job failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows; all when none is named")
-    parser.add_argument(
-        "--today", action="store_true", help="the newest torch, today's row, the libraries"
-    )
+    parser.add_argument("--today", action="store_true", help="the newest torch and today's row")
     parser.add_argument(
         "--whole", action="store_true", help="all tests of tests/e2e, or of the row"
     )
