@@ -1,4 +1,4 @@
-"""What becomes of the constructs of a function: rewritten, or left as they are and why."""
+"""Rewrite single constructs of a function, or note why they stay as they are."""
 
 from __future__ import annotations
 

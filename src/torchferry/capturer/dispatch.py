@@ -53,7 +53,7 @@ def choose(
 
 
 def decide(test: Any, then: Callable[[Own], Any], other: Callable[[Own], Any]) -> Any:
-    """What ``if test: return then()`` and ``return other()`` give.
+    """Return ``then()`` or ``other()``, through ``torch.cond`` where a tensor decides.
 
     Args:
         test: what decides.
@@ -61,7 +61,7 @@ def decide(test: Any, then: Callable[[Own], Any], other: Callable[[Own], Any]) -
         other: the same for the other side.
 
     Raises:
-        TypeError: a tensor decides, and what is returned is no tensor.
+        TypeError: a tensor decides, and a side returns something other than tensors.
     """
     if not isinstance(test, torch.Tensor):
         return (then if test else other)(_itself)
@@ -105,12 +105,20 @@ def invert(test: Any) -> Any:
 
 def both(test: Any, other: Callable[[], Any]) -> Any:
     """``test and other()``, of tensors a tensor."""
-    return _joined(torch.logical_and, test, other) if _decides(test) else test and other()
+    return (
+        _joined(torch.logical_and, test, other)
+        if isinstance(test, torch.Tensor)
+        else test and other()
+    )
 
 
 def either(test: Any, other: Callable[[], Any]) -> Any:
     """``test or other()``, of tensors a tensor."""
-    return _joined(torch.logical_or, test, other) if _decides(test) else test or other()
+    return (
+        _joined(torch.logical_or, test, other)
+        if isinstance(test, torch.Tensor)
+        else test or other()
+    )
 
 
 def item(value: Any) -> Any:
@@ -138,10 +146,6 @@ def as_bool(value: Any) -> Any:
     return item(value).bool() if isinstance(value, torch.Tensor) else bool(value)
 
 
-def _decides(test: Any) -> bool:
-    return isinstance(test, torch.Tensor)
-
-
 def _joined(join: Callable[..., Any], test: torch.Tensor, other: Callable[[], Any]) -> Any:
     second = other()  # computed in any case: what decides is known when the graph runs
     if isinstance(second, torch.Tensor):
@@ -153,7 +157,7 @@ def check(test: Any, failed: Callable[[], None]) -> None:
     """``if test: failed()``, where ``failed`` raises; of a tensor, a check when the graph runs."""
     if isinstance(test, torch.Tensor):
         holds = torch.logical_not(test.all()).item()
-        torch._check(holds)  # type: ignore[no-untyped-call]  # of torch
+        _require(holds)
     elif test:
         failed()
 
@@ -179,22 +183,27 @@ def slices(
     steps = _steps(count)
     found = sequence.movedim(axis, 0)
     if isinstance(start, torch.SymInt) or start != 0:
-        torch._check(start >= 0)  # type: ignore[no-untyped-call]  # of torch
-        torch._check(start <= found.shape[0])  # type: ignore[no-untyped-call]  # of torch
+        _require(start >= 0)
+        _require(start <= found.shape[0])
         # A view that begins within its memory makes torch treat beginnings of 0 and 1 apart.
         found = found[start:].clone()
-    torch._check(steps <= found.shape[0])  # type: ignore[no-untyped-call]  # of torch
+    _require(steps <= found.shape[0])
     return found[:steps].flip(0) if backwards else found[:steps]
 
 
 def numbers(count: Any, start: Any, backwards: bool) -> torch.Tensor:
-    """What a loop of ``count`` steps counts."""
+    """The values of the counter in a loop of ``count`` steps, int64 [count]."""
     counted: torch.Tensor = torch.arange(_steps(count)) + start
     return counted.flip(0) if backwards else counted
 
 
+def _require(holds: Any) -> None:
+    """Let the graph refuse to run where a condition does not hold."""
+    torch._check(holds)  # type: ignore[no-untyped-call]  # torch states no types for it
+
+
 def _steps(count: Any) -> Any:
-    return torch.sym_max(count, 0)  # type: ignore[no-untyped-call]  # of torch
+    return torch.sym_max(count, 0)  # type: ignore[no-untyped-call]  # torch states no types
 
 
 def at(tensor: torch.Tensor, index: Any) -> torch.Tensor:
@@ -235,7 +244,7 @@ def put(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
 def _placed(tensor: Any, index: Any) -> tuple[list[Any], list[tuple[int, int]]]:
     """An index as a list; which of its entries are tensors, and the axes they stand for."""
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"a loop counts through a {type(tensor).__name__}, which is no tensor")
+        raise TypeError(f"a loop counts through a {type(tensor).__name__}, not a tensor")
     found = list(index) if isinstance(index, tuple) else [index]
     places = []
     for place, entry in enumerate(found):
@@ -252,7 +261,7 @@ def _placed(tensor: Any, index: Any) -> tuple[list[Any], list[tuple[int, int]]]:
 
 
 def entry(tensor: torch.Tensor, axis: int, value: Any) -> torch.Tensor:
-    """What ``tensor[:, t] = value`` writes, as a tensor of its own."""
+    """The slice that ``tensor[:, t] = value`` writes, as a new tensor."""
     shape = [size for n, size in enumerate(tensor.shape) if n != axis]
     given: torch.Tensor = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
     return given.expand(shape).clone()
@@ -262,7 +271,7 @@ def fill(tensor: torch.Tensor, axis: int, start: Any, entries: Any, backwards: b
     """Write the entries of all steps of a loop, from an index on along an axis."""
     entries = entries.flip(0) if backwards else entries
     count = entries.shape[0]
-    torch._check(start + count <= tensor.shape[axis])  # type: ignore[no-untyped-call]  # of torch
+    _require(start + count <= tensor.shape[axis])
     tensor.movedim(axis, 0).narrow(0, start, count).copy_(entries)
 
 

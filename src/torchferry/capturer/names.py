@@ -42,7 +42,7 @@ BUILT_IN = {"enumerate", "len", "range", "reversed", "torch", "zip"}
 """Names that loops are known by."""
 
 DISPATCH = "_torchferry_dispatch"
-"""What the module `torchferry.capturer.dispatch` is called in rewritten code."""
+"""The name of the module `torchferry.capturer.dispatch` in rewritten code."""
 
 OWN = "_own"
 """What a function that stands for a side of an if is given: it copies what the side changes."""
@@ -184,7 +184,7 @@ def obstacle(body: Sequence[ast.AST]) -> str:
 
 
 def _is_stored_elsewhere(node: ast.Subscript) -> bool:
-    """Whether an item is set of what is no tensor that a name stands for."""
+    """Whether an item is assigned to an object that no name reaches, as ``self.x[0] = 1``."""
     return isinstance(node.ctx, ast.Store) and not root_of(node.value)
 
 

@@ -17,7 +17,7 @@ __all__ = ["Collected", "Recurrence"]
 
 @dataclass(frozen=True)
 class Collected:
-    """What a loop gives in each step.
+    """A value that each step of a loop appends to a list or writes to a tensor.
 
     Attributes:
         name: a list that it is appended to, or a tensor that it is written to.
@@ -36,7 +36,7 @@ class Collected:
             value = f"{DISPATCH}.entry({self.name}, {self.axis}, {value})"
         return ast.parse(f"{name} = {value}").body[0]
 
-    def given(self, name: str, start: str, backwards: bool) -> str:
+    def store_text(self, name: str, start: str, backwards: bool) -> str:
         """The statement after the loop, with what all steps kept under a name."""
         if self.axis is None:
             return f"{self.name} = {DISPATCH}.rows({self.name}, {name})"
@@ -131,7 +131,7 @@ class Recurrence:
         return ""
 
     def join(self, statement: ast.stmt) -> None:
-        """What is collected may be one tensor: whoever stacks or joins a list of it is told."""
+        """Let ``torch.stack`` and ``torch.cat`` of a collected list take one tensor too."""
         _Join([one.name for one in self.collected if one.axis is None]).visit(statement)
 
     def text(self, written: str = "") -> str:
@@ -156,7 +156,7 @@ class Recurrence:
         numbers = range(1, len(self.collected) + 1)
         kept = names_text([f"_kept_{number}" for number in numbers])
         stacks = [f"_all_{line}_{number}" for number in numbers]
-        after = [one.given(name, start, steps.backwards)
+        after = [one.store_text(name, start, steps.backwards)
                  for one, name in zip(self.collected, stacks, strict=True)]  # fmt: skip
         carried = names_text(self.carried)
         call = f"{DISPATCH}.scan_over(_step_{line}, {carried}, {names_text(moved)}{written})"
