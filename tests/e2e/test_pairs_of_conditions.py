@@ -93,6 +93,30 @@ class Pooled(nn.Module):
         return nn.functional.max_pool1d(x, 2), nn.functional.adaptive_max_pool1d(x, 1)
 
 
+class Bound(nn.Module):
+    """A table in place of an if, and a bound that usual numbers do not reach."""
+
+    def forward(self, x):
+        return x.clamp(max=(1e4, 1e9)[bool(x.shape[0] > 1)])
+
+
+class Epsilon(nn.Module):
+    def forward(self, x):
+        return x / (x.norm() + (1e-6, 1e-12)[bool(x.shape[0] > 1)])
+
+
+class Ring(nn.Module):
+    """torch takes ``n - 1 + 1`` rows for ``n``, which is wrong for none."""
+
+    def forward(self, x, buffer):
+        return torch.cat([buffer[1:], x[None]]).mean(0)
+
+
+class Stride(nn.Module):
+    def forward(self, x):
+        return x[:: (2, 1)[bool(x[::4].shape[0] == 1)]].sum(0)
+
+
 SAME = ones(4, 4)
 CASES = {
     SlidingAndFull: (
@@ -117,6 +141,13 @@ CASES = {
         [(some(6, 4),) * 3, (some(9, 4),) * 3],
         [(SAME, SAME, ones(4, 4)), (SAME, ones(4, 4), SAME), (ones(4, 4), ones(4, 4), SAME)],
     ),
+    Bound: ([(some(6, 4),), (some(9, 4),)], [(ones(1, 4) * 1e6,), (ones(3, 4) * 1e6,)]),
+    Epsilon: ([(some(6, 4),), (some(9, 4),)], [(ones(1, 4) * 1e-7,), (ones(3, 4) * 1e-7,)]),
+    Ring: (
+        [(some(4), some(6, 4)), (some(4), some(9, 4))],
+        [(ones(4), ones(n, 4)) for n in (0, 1, 2)],
+    ),
+    Stride: ([(some(9, 4),), (some(12, 4),)], [(some(n, 4),) for n in (1, 3, 4, 5)]),
     Pooled: ([(some(2, 3, 6),), (some(3, 3, 8),)], [(torch.full((1, 3, 6), -torch.inf),)]),
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torchferry.capturer import accept_aliases, capture
 from torchferry.converter import convert
 from torchferry.errors import UsageError
+from torchferry.exporter import export
 from torchferry.exporter.program import OnnxProgram, load
 from torchferry.observer import Observation
 from torchferry.report import Report
@@ -157,3 +159,29 @@ def test_the_repr_is_short(walked: Any, tmp_path: Path) -> None:
     program.report = Report("t", False, "v" * 5000)
     assert "ok=False" in repr(program)
     assert len(repr(program)) < 300
+
+
+@pytest.mark.parametrize("way", ["optimizer", "data", "loaded"])
+def test_weights_that_changed_since_the_export_are_not_saved(way: str, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    other = copy.deepcopy(model)
+    x = torch.randn(5, 3)
+    expected = model(x).detach()
+    programs = [export(model, [((torch.randn(n, 3),), {}) for n in (2, 4)]) for _ in "ab"]
+    torch.testing.assert_close(programs[0](x), expected)
+    match way:
+        case "optimizer":
+            model(x).sum().backward()
+            torch.optim.SGD(model.parameters(), 0.1).step()
+        case "data":
+            for parameter in model.parameters():
+                parameter.data.mul_(0.9).add_(0.1)
+        case _:
+            model.load_state_dict({name: one + 1 for name, one in other.state_dict().items()})
+    torch.testing.assert_close(programs[0](x), expected)  # its session has the old weights
+    for program in programs:
+        with pytest.raises(UsageError, match="have changed since it was exported"):
+            program.save(tmp_path / "model.onnx")
+    with pytest.raises(UsageError, match="have changed since it was exported"):
+        programs[1](x)
+    assert not [*tmp_path.iterdir()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchferry.observer.unlike import special_values, unlike
+from torchferry.observer.unlike import scaled, special_values, unlike
 
 
 def test_numbers_get_both_signs_and_masks_both_values() -> None:
@@ -79,3 +79,13 @@ def test_each_tensor_gets_usual_and_special_numbers_alone() -> None:
 def test_small_types_hold_their_special_numbers() -> None:
     for (new,), _ in special_values(((torch.full((30,), 200, dtype=torch.uint8),), {})):
         assert new.dtype is torch.uint8
+
+
+def test_all_numbers_become_tiny_and_then_large() -> None:
+    x, ids = torch.ones(3, dtype=torch.float16), torch.tensor([7])
+    (tiny, named), (large, _) = scaled(((x, ids), {"y": torch.full((2,), -2.0)}))
+    torch.testing.assert_close(named["y"], torch.tensor([2e-7, -2e-7]))
+    assert tiny[0].dtype is large[0].dtype is torch.float16
+    assert bool((tiny[0] < 1e-6).all())
+    assert large[0].tolist() == [torch.inf, -torch.inf, torch.inf]
+    assert tiny[1] is large[1] is ids

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
+from torch.export import ExportedProgram
 
 from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.result import Captured
 from torchferry.capturer.trial import Trial, other_line
-from torchferry.dims import Condition, parse_size, solve_renaming
+from torchferry.dims import Condition, Size, evaluate, names_in, parse_size, solve_renaming
 from torchferry.judge import Verdict
 from torchferry.judge.apart import Apart, Ended, Note, can_fork
 from torchferry.observer import Observation
@@ -29,7 +30,9 @@ from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards
 
 __all__ = ["settle_guards"]
 
-_TRIED = 4  # sets of sizes a guard
+_TRIED = 4  # sets of sizes of 0 and 1 a guard
+_SMALL = (2, 3, 4, 5, 7, 8)  # sizes that break a condition on a computed size
+_SMALL_TRIED = 2
 _PAIRS = 4  # other sizes that are 1 beside those of a guard
 _SECONDS = 60.0  # for each
 
@@ -51,7 +54,9 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     if not _has_data(model, seen):  # torch's own guards are all there is
         return replace(captured, doubts=())
     guards = [*guards_of(program), *captured.doubts]
-    read = read_guards(program, _names(captured, seen), guards)
+    named = _names(captured, seen)
+    read = read_guards(program, named, guards)
+    computed = _computed_sizes(program, named)
     conditions = [condition for found in read.values() for condition in found]
     kept: dict[str, str] = {}
     trial = Trial(
@@ -62,7 +67,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
 
     with _asking(judge, model) as ask:
-        needed = functools.cache(lambda condition: _needed(condition, seen, ask))
+        needed = functools.cache(lambda condition: _needed(condition, seen, computed, ask))
         for guard, said in read.items():
             reasons = [reason for reason in map(needed, said) if reason is not None]
             if not said or reasons:
@@ -127,14 +132,19 @@ def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
     return lambda text: str(renaming.apply(parse_size(text)))
 
 
-def _needed(condition: Condition, seen: Observation, ask: Ask) -> str | None:
+def _needed(
+    condition: Condition, seen: Observation, computed: Sequence[Size], ask: Ask
+) -> str | None:
     """The line that makes a difference at sizes that break a condition; ``""`` where unknown.
 
     ``None`` where the program computes what the model does.
     """
     if condition.matters:
         return ""
-    answers = [ask(sizes) for sizes in itertools.islice(_breaking(condition, seen), _TRIED)]
+    tried = _breaking(condition, seen)
+    if not all(_are_possible(computed, sizes) for sizes in tried):
+        return ""
+    answers = [ask(sizes) for sizes in tried]
     known = [verdict for verdict in answers if verdict is not None]
     if known and all(verdict.ok for verdict in known):
         return None if _holds_in_pairs(condition, seen, ask) else ""
@@ -147,7 +157,7 @@ def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
     Two tests for 1 may make a difference only together. Where the other alone makes one, it is
     the other's.
     """
-    sizes = next(_breaking(condition, seen), None)
+    sizes = next(iter(_breaking(condition, seen)), None)
     if sizes is None or 1 not in (sizes[name] for name in condition.names):
         return True
     usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
@@ -158,15 +168,36 @@ def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
     return True
 
 
-def _breaking(condition: Condition, seen: Observation) -> Iterator[dict[str, int]]:
-    """Sizes of 0 and 1 that break a condition, those with most others as they were first."""
+def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
+    """Sizes that break a condition: of 0 and 1, most others as they were; then small ones."""
     usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
     names = sorted(condition.names)
     if not set(names) <= usual.keys():
-        return
-    for count in range(len(names) + 1):  # none at first: ``n == 1`` holds for no usual size
-        for chosen in itertools.combinations(names, count):
-            for small in itertools.product((1, 0), repeat=count):
-                sizes = {**usual, **dict(zip(chosen, small, strict=True))}
-                if not condition.holds(sizes):
-                    yield sizes
+        return []
+    # None changed at first: ``n == 1`` holds for no usual size.
+    least = (
+        {**usual, **dict(zip(chosen, small, strict=True))}
+        for count in range(len(names) + 1)
+        for chosen in itertools.combinations(names, count)
+        for small in itertools.product((1, 0), repeat=count)
+    )
+    small = ({**usual, name: size} for name in names for size in reversed(_SMALL))
+    return [
+        sizes
+        for tried, most in ((least, _TRIED), (small, _SMALL_TRIED))
+        for sizes in itertools.islice((one for one in tried if not condition.holds(one)), most)
+    ]
+
+
+def _computed_sizes(program: ExportedProgram, named: Callable[[str], str]) -> list[Size]:
+    """The sizes of a program's values from which something is subtracted."""
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    texts = {text for one in tensors for size in one.shape if "-" in (text := str(size))}
+    return [parse_size(named(text)) for text in sorted(texts)]
+
+
+def _are_possible(computed: Sequence[Size], sizes: dict[str, int]) -> bool:
+    """Whether no size of a value is negative: torch takes no part of ``x[2:]`` for cut short."""
+    known = (size for size in computed if names_in(size) <= sizes.keys())
+    return all(evaluate(size, sizes) >= 0 for size in known)

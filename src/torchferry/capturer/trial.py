@@ -26,7 +26,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, program_inputs
-from torchferry.observer.unlike import special_values, unlike
+from torchferry.observer.unlike import scaled, special_values, unlike
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
@@ -130,6 +130,8 @@ class Trial:
                 return Verdict("failed", evidence=_ONLY_THERE + first_line(other))
             if ran != known:  # what is left out may do nothing to such values
                 found += self._verdicts(special_values(inputs))
+            if not all(one.choice for one in broken):  # a table may stand in place of an ``if``
+                found += self._verdicts(scaled(inputs))
             # A program that refuses large sizes is not wrong there.
             found += [verdict for large in self._larger(sizes, broken)
                       for verdict in self._only_there(large, broken)]  # fmt: skip

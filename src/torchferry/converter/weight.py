@@ -11,7 +11,7 @@ from onnx_ir.tensor_adapters import TorchTensor
 from torchferry.converter.promote import onnx_dtype
 from torchferry.seams.pytorch import FakeTensor, unset_fake
 
-__all__ = ["Weight", "weight_value"]
+__all__ = ["Weight", "read_marks", "weight_value"]
 
 
 class Weight(TorchTensor):
@@ -27,6 +27,19 @@ class Weight(TorchTensor):
     def __init__(self, tensor: torch.Tensor, name: str, *, shared: bool = False) -> None:
         super().__init__(tensor, name=name)
         self.shared = shared
+
+    def read_mark(self) -> tuple[Any, ...]:
+        """Read what changes when somebody writes to the tensor: PyTorch's count, and some numbers.
+
+        Writes through ``.data`` are not counted, but move all numbers: a step of an optimizer, an
+        average of weights.
+        """
+        tensor: Any = self.raw
+        count = 0 if tensor.is_inference() else tensor._version
+        if tensor.is_meta or not tensor.numel():
+            return (count,)
+        places = [tuple(at * (n - 1) // 2 for n in tensor.shape) for at in range(3)]
+        return (count, *(str(tensor[place].item()) for place in places))
 
     def transposed_value(self, name: str) -> ir.Value:
         """An initializer that holds the matrix with its axes swapped; nothing is copied."""
@@ -62,3 +75,13 @@ def weight_value(tensor: torch.Tensor, name: str, *, shared: bool = False) -> ir
     if complex_numbers:
         value.meta["complex"] = True
     return value
+
+
+def read_marks(model: ir.Model) -> dict[str, tuple[Any, ...]]:
+    """Read the marks of all initializers that are views of PyTorch's tensors.
+
+    Args:
+        model: as the converter made it, or the optimizer left it.
+    """
+    tensors = {name: value.const_value for name, value in model.graph.initializers.items()}
+    return {name: one.read_mark() for name, one in tensors.items() if isinstance(one, Weight)}

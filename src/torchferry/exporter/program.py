@@ -15,6 +15,7 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
+from torchferry.converter.weight import read_marks
 from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.graph.outline import STATE_KEY
@@ -50,10 +51,12 @@ class OnnxProgram:
     path: Path | None = None
     _stamp: tuple[int, ...] | None = field(default=None, init=False, compare=False)
     _source: tuple[Path, tuple[int, ...]] | None = field(default=None, init=False, compare=False)
+    _marks: dict[str, tuple[Any, ...]] = field(init=False, compare=False)
     state: dict[str, torch.Tensor] = field(init=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._marks = read_marks(self.model)
         self.reset()
 
     def __repr__(self) -> str:
@@ -72,8 +75,9 @@ class OnnxProgram:
             path: a file ending in ``.onnx``, in a folder that exists.
 
         Raises:
-            UsageError: the path cannot be written; or the file that this was loaded from, which
-                holds the weights, is another one now.
+            UsageError: the path cannot be written; the weights of the PyTorch model have changed
+                since the export; or the file that this was loaded from, which holds the weights,
+                is another one now.
         """
         path = Path(path)
         if path.suffix != ".onnx":
@@ -83,6 +87,7 @@ class OnnxProgram:
                 f"{self._source[0]} was replaced since it was loaded, and its weights are read "
                 "from there: load it again"
             )
+        self._check_weights()
         io.save(self.model, path)
         self.path, self._stamp = path, _stamp(path)
         if self._source is not None and self._source[0] == path:
@@ -111,11 +116,22 @@ class OnnxProgram:
         """
         if self.path is not None and self._stamp in (None, _stamp(self.path)):
             return Session(self.path)
+        self._check_weights()
         folder = tempfile.mkdtemp(prefix="torchferry-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         temporary = Path(folder) / "model.onnx"
         io.save(self.model, temporary)
         return Session(temporary)
+
+    def _check_weights(self) -> None:
+        """Refuse weights that are not those of the export: they are views of PyTorch's tensors."""
+        now = read_marks(self.model)
+        changed = [name for name, mark in self._marks.items() if now.get(name, mark) != mark]
+        if changed:
+            raise UsageError(
+                f"the weights of the PyTorch model have changed since it was exported, "
+                f"{changed[0]} among them: export it again, or save the program before they change"
+            )
 
     def reset(self) -> None:
         """Put the initial state back: the state that the model had when it was exported.

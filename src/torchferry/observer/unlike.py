@@ -17,10 +17,11 @@ from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, replace_leaves
 from torchferry.values.flatten import Path
 
-__all__ = ["special_values", "unlike"]
+__all__ = ["scaled", "special_values", "unlike"]
 
 _SPREAD = (-3.0, 7.0)  # magnitudes, as powers of two, that numbers are multiplied by
 _SPECIAL = (float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 0.0)
+_SCALES = (1e-7, 1e6)  # such as a bound or an epsilon makes a difference for
 _ARGUMENTS = 8  # that are tried alone
 _ZEROS = 0.1  # the share of numbers that become 0, and of a mask's that change
 
@@ -54,6 +55,23 @@ def special_values(inputs: Arguments) -> Iterator[Arguments]:
         generator = torch.Generator().manual_seed(0)
         change = partial(_alone, place=place, generator=generator, extreme=extreme)
         yield replace_leaves(*inputs, change=change)
+
+
+def scaled(inputs: Arguments) -> Iterator[Arguments]:
+    """The same arguments with all numbers tiny; then large. Every other one is negative.
+
+    Args:
+        inputs: positional and named arguments.
+    """
+
+    def change(_: Path, leaf: Any, *, scale: float) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        signs = 1 - 2 * (torch.arange(leaf.numel(), device=leaf.device) % 2).view(leaf.shape)
+        return (leaf.detach().abs() * signs * scale).to(leaf.dtype)
+
+    for scale in _SCALES:
+        yield replace_leaves(*inputs, change=partial(change, scale=scale))
 
 
 def _alone(
