@@ -1,7 +1,10 @@
+import gc
+import weakref
+
 import pytest
 import torch
 
-from torchferry.capturer.agreement import compare_calls, run_program
+from torchferry.capturer.agreement import compare_calls, load_program, run_program
 from torchferry.errors import UsageError
 from torchferry.observer import observe
 
@@ -74,3 +77,12 @@ def _dynamic():
     given = {"x": torch.randn(3, 2), "y": {"a": torch.randn(2)}}
     shapes = {"x": {0: torch.export.Dim.DYNAMIC}, "y": {"a": {}}}
     return torch.export.export(Model(), (), given, dynamic_shapes=shapes)
+
+
+def test_the_module_of_a_program_is_made_once_and_goes_with_it() -> None:
+    captured = program()
+    assert load_program(captured) is load_program(captured)
+    gone = weakref.ref(captured)
+    del captured
+    gc.collect()
+    assert gone() is None

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.export import ExportedProgram
@@ -22,7 +23,9 @@ from torchferry.seams.pytorch import pytree
 from torchferry.values.clone import clone
 from torchferry.values.flatten import path_text
 
-__all__ = ["Agreement", "compare_calls", "run_program"]
+__all__ = ["Agreement", "compare_calls", "load_program", "run_program"]
+
+_LOADED: WeakKeyDictionary[ExportedProgram, torch.nn.Module] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,22 @@ class Agreement:
     def ok(self) -> bool:
         """Whether the program computes what the model does, or draws as it does."""
         return self.verdict.kind in ("equal", "rounding", "random")
+
+
+def load_program(program: ExportedProgram) -> torch.nn.Module:
+    """Make the module of a program, once: for a large one that takes a second.
+
+    The guards of torch.export are not checked.
+
+    Args:
+        program: its graph stays as it is from here on.
+    """
+    module = _LOADED.get(program)
+    if module is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = _LOADED[program] = program.module(check_guards=False)
+    return module
 
 
 def run_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,7 +95,7 @@ def run_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[st
     (args_spec, count), (kwargs_spec, _) = specs
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return program.module(check_guards=False)(
+        return load_program(program)(
             *pytree.tree_unflatten(values[:count], args_spec),
             **pytree.tree_unflatten(values[count:], kwargs_spec),
         )

@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 from torch.export import ExportedProgram
 
+from torchferry.capturer.agreement import load_program
 from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.result import Captured
 from torchferry.capturer.trial import Trial, other_line
@@ -66,6 +67,8 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     def judge(question: Question, _: Note) -> Verdict | None:
         return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
 
+    if conditions:
+        load_program(program)  # once for all copies of this process
     with _asking(judge, model) as ask:
         needed = functools.cache(lambda condition: _needed(condition, seen, computed, ask))
         for guard, said in read.items():
