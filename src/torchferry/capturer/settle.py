@@ -112,12 +112,16 @@ Ask = Callable[[Question], Verdict | None]
 def _asking(
     judge: Callable[[Question, Note], Verdict | None], model: torch.nn.Module
 ) -> Iterator[Ask]:
+    known: dict[object, Verdict | None] = {}  # many guards are broken by the same sizes
     with Apart(judge, forks=can_fork(model)) as apart:
 
         def ask(question: Question) -> Verdict | None:
-            answer = apart.ask(question, _SECONDS)
-            ended = isinstance(answer, Ended)
-            return Verdict("failed", evidence=answer.reason) if ended else answer
+            key = frozenset(question.items()) if isinstance(question, dict) else question
+            if key not in known:
+                answer = apart.ask(question, _SECONDS)
+                ended = isinstance(answer, Ended)
+                known[key] = Verdict("failed", evidence=answer.reason) if ended else answer
+            return known[key]
 
         yield ask
 

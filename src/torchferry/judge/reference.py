@@ -106,7 +106,7 @@ class Reference:
         limit = f"{tolerance.limit(difference.scale):.2g} ({tolerance.basis or 'as set'})"
         if difference.reason is not None:
             return Verdict("differs", difference)
-        passes = _allows(tolerance, right, got)
+        passes = _permits(tolerance, right, difference)
         if passes and not self._answers.draws:
             return Verdict("equal", difference, limit=limit)
         random = draws.verdict(path, difference, passes)
@@ -269,7 +269,10 @@ def _all_equal(values: Sequence[Any]) -> bool:
 
 
 def _allows(tolerance: Tolerance | Limits, right: Any, got: Any) -> bool:
-    found = max_diff(right, got)
+    return _permits(tolerance, right, max_diff(right, got))
+
+
+def _permits(tolerance: Tolerance | Limits, right: Any, found: Discrepancy) -> bool:
     if not isinstance(right, torch.Tensor | float):  # neither numbers of Python nor constants
         return found.reason is None and found.abs == 0
     return tolerance.allows(found, right)

@@ -60,9 +60,15 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
     ceiling = _ceiling(expected)
     at = None
     for offset, index in _chunks(shape):
-        diff, size, unpaired = _differences(_part(expected, index), _part(got, index))
-        if diff.numel() == 0:
+        left, right = _part(expected, index), _part(got, index)
+        if left.numel() == 0:
             continue
+        # Most values are equal bit for bit: what differs is not asked of these.
+        if left.dtype is right.dtype is torch.float32 and torch.equal(left, right):
+            size = left.abs()
+            scale = max(scale, size.where(size < ceiling, 0.0).max().item())
+            continue
+        diff, size, unpaired = _differences(left, right)
         total += diff.sum().item()
         missing += unpaired
         scale = max(scale, size.where(size < ceiling, 0.0).max().item())
