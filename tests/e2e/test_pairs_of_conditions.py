@@ -117,6 +117,46 @@ class Stride(nn.Module):
         return x[:: (2, 1)[bool(x[::4].shape[0] == 1)]].sum(0)
 
 
+class LongWindow(nn.Module):
+    """As `SlidingAndFull`, with a window that no usual size reaches."""
+
+    def forward(self, x, past):
+        k = torch.cat([past, x], 1)
+        for sliding in (True, False):
+            seen = k[:, -128:] if sliding or x.shape[1] == 1 else k
+            x = x + (x @ seen.mT).softmax(-1) @ seen
+        return x
+
+
+class Pick(nn.Module):
+    """Only the attribute has the number."""
+
+    def __init__(self):
+        super().__init__()
+        self.windows = (64, 640)
+
+    def forward(self, x, step):
+        return x[:, -self.windows[min(step, 1)] :].mean(1)
+
+
+class BothAreOne(nn.Module):
+    """Python compares the second number only where the first is equal."""
+
+    def forward(self, image, x):
+        y = nn.functional.conv2d(image, torch.ones(1, 1, 3, 3)).sum()
+        if x.shape[:2] == (1, 1):
+            x = x + 1
+        return x * y
+
+
+class StepOfAQuarter(nn.Module):
+    """A size that is divided by another, which may be 0."""
+
+    def forward(self, x):
+        step = x.shape[1] // 4
+        return x[:, ::step].sum(1) if step > 1 else x.sum(1)
+
+
 SAME = ones(4, 4)
 CASES = {
     SlidingAndFull: (
@@ -148,6 +188,19 @@ CASES = {
         [(ones(4), ones(n, 4)) for n in (0, 1, 2)],
     ),
     Stride: ([(some(9, 4),), (some(12, 4),)], [(some(n, 4),) for n in (1, 3, 4, 5)]),
+    LongWindow: (
+        [(some(2, 3, 4), some(2, 4, 4)), (some(3, 2, 4), some(3, 6, 4))],
+        [(some(1, 1, 4), some(1, 148, 4)), (some(1, 1, 4), some(1, 9, 4))],
+    ),
+    Pick: ([(some(2, 8, 4), 3), (some(3, 11, 4), 5)], [(some(1, 84, 4), 0), (some(1, 9, 4), 7)]),
+    BothAreOne: (
+        [(some(2, 1, 8, 9), some(3, 6, 4)), (some(3, 1, 7, 10), some(2, 4, 4))],
+        [(some(2, 1, 8, 9), some(*n, 4)) for n in ((1, 1), (1, 3), (3, 1), (4, 5))],
+    ),
+    StepOfAQuarter: (
+        [(some(2, 8, 4),), (some(3, 14, 4),)],
+        [(some(1, n, 4),) for n in (3, 4, 9, 21)],
+    ),
     Pooled: ([(some(2, 3, 6),), (some(3, 3, 8),)], [(torch.full((1, 3, 6), -torch.inf),)]),
 }  # fmt: skip
 

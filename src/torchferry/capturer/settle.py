@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -168,11 +168,23 @@ def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
     if sizes is None or 1 not in (sizes[name] for name in condition.names):
         return True
     usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
-    for name in [name for name in usual if name not in condition.names][:_PAIRS]:
+    others = [name for name in _neighbours_first(condition, seen, usual)
+              if name not in condition.names]  # fmt: skip
+    for name in others[:_PAIRS]:
         alone, both = ask({**usual, name: 1}), ask({**sizes, name: 1})
         if alone is not None and both is not None and alone.ok and not both.ok:
             return False
     return True
+
+
+def _neighbours_first(
+    condition: Condition, seen: Observation, names: Iterable[str]
+) -> dict[str, None]:
+    """Names, those first that an argument has beside one of a condition's."""
+    sizes = ([getattr(axis.size, "name", None) for axis in one.sizes] for one in seen.arguments)
+    beside = [name for one in sizes if not condition.names.isdisjoint(one) for name in one]
+    names = [*names]
+    return dict.fromkeys([*(name for name in beside if name in names), *names])
 
 
 def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
@@ -207,4 +219,7 @@ def _computed_sizes(program: ExportedProgram, named: Callable[[str], str]) -> li
 def _are_possible(computed: Sequence[Size], sizes: dict[str, int]) -> bool:
     """Whether no size of a value is negative: torch takes no part of ``x[2:]`` for cut short."""
     known = (size for size in computed if names_in(size) <= sizes.keys())
-    return all(evaluate(size, sizes) >= 0 for size in known)
+    try:
+        return all(evaluate(size, sizes) >= 0 for size in known)
+    except ZeroDivisionError:
+        return False

@@ -8,6 +8,7 @@ runs at no usual size, nothing is proven, as that code may ask for more: ``if n 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -36,6 +37,8 @@ Instruction = tuple[CodeType, int]
 _ONLY_THERE = "at other sizes the model never runs "
 
 _LARGE = ((31, 1), (31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
+_NUMBERS = range(16, 4097)  # of the user's code: sizes beyond them are tried
+_BEYOND = 6  # how many of these
 _MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
 
 
@@ -133,7 +136,8 @@ class Trial:
             if not all(one.choice for one in broken):  # a table may stand in place of an ``if``
                 found += self._verdicts(scaled(inputs))
             # A program that refuses large sizes is not wrong there.
-            found += [verdict for large in self._larger(sizes, broken)
+            larger = (*self._larger(sizes, broken), *self._beyond_numbers(sizes, broken))
+            found += [verdict for large in larger
                       for verdict in self._only_there(large, broken)]  # fmt: skip
         return worst_verdict(found)
 
@@ -185,6 +189,34 @@ class Trial:
                 ):
                     yield large
                     break
+
+    def _beyond_numbers(
+        self, sizes: dict[str, int], broken: Sequence[Condition]
+    ) -> Iterator[dict[str, int]]:
+        """Sizes just beyond a number of the user's code, as the length of a window is."""
+        names = {name for one in broken for name in one.names}
+        others = [one for one in self.conditions
+                  if one not in broken and one.matters and not one.choice]  # fmt: skip
+        beyond = (
+            {**sizes, name: number + 1}
+            for number in self._numbers
+            for name, size in sizes.items()
+            if name not in names and size <= number
+        )
+        right = (one for one in beyond if not any(other.broken_by(one) for other in others))
+        yield from itertools.islice(right, _BEYOND)
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Numbers in the user's code that runs, and in attributes of its modules."""
+        codes = {code for _, instructions in self._usual for code, _ in instructions}
+        values = [constant for code in codes for constant in code.co_consts]
+        for module in self.model.modules():
+            if getattr(type(module).forward, "__code__", None) in codes:
+                values += vars(module).values()
+        inside = [inner for one in values
+                  for inner in (one if isinstance(one, (tuple, list)) else [one])]  # fmt: skip
+        return sorted({abs(one) for one in inside if type(one) is int and abs(one) in _NUMBERS})
 
     def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
         """Collect the instructions of all usual calls that break none of these conditions.

@@ -18,6 +18,7 @@ Sizes = dict[str, int]
 _ALTERNATIVES = 4  # sizes that break a condition; PyTorch may refuse some
 _TOO_LARGE = 10_000  # a size that is not tried, as it may not fit in memory
 _PAIRS = 6  # pairs of names that are 1 together
+_CHOICES = 3  # of operators, that are tried beside each size of 1
 _GROWTH = 4  # how often the largest recorded size is the largest that is made
 _FAR = 2  # the same, of sizes that break a condition far from the recorded ones
 _COMBINATIONS = 500  # sizes looked at for those that fulfil every condition
@@ -86,6 +87,7 @@ def other_sizes(
     groups += [Group(search.fulfilled([sizes], pinned)) for sizes, pinned in singles]
     for condition in search.conditions:
         groups += [Group(sizes, condition) for sizes in search.breaking(condition)]
+    groups += itertools.islice(_beside_choices(search), _PAIRS)
     return _unseen(groups, search.recorded)
 
 
@@ -135,6 +137,9 @@ class _Search:
         self.conditions = [c for c in conditions if c.names and c.names <= known]
         integers = {str(one.integer.size) for one in seen.arguments if one.integer is not None}
         self.integers = [name for name in self.names if name in integers]
+        sizes = ([axis.size for axis in one.sizes] for one in seen.arguments)
+        known_names = (dict.fromkeys(getattr(size, "name", None) for size in one) for one in sizes)
+        self.arguments = [[n for n in self.names if n in one] for one in known_names]
         self.small = {name: int(name not in integers) for name in self.names}
         self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
         wanted = {name: max(2, best.get(name, 2)) for name in self.names}
@@ -302,11 +307,34 @@ class _Search:
 
 
 def _pairs(search: _Search) -> Iterator[tuple[str, str]]:
-    """Names that a condition compares with 0 or 1: two may make a difference only together."""
+    """Names that may make a difference only where both are 1, those of one argument first.
+
+    ``x.shape[:2] == (1, 1)`` compares the second size only where the first is 1.
+    """
     asked = {name for one in search.conditions if one.of_special for name in one.names}
-    names = [name for name in search.names if name in asked]
-    pairs = itertools.combinations(names, 2)
+    within = [
+        pair
+        for names in search.arguments
+        for pair in itertools.combinations(names, 2)
+        if not asked.isdisjoint(pair)
+    ]
+    across = itertools.combinations([name for name in search.names if name in asked], 2)
+    pairs = {frozenset(pair): pair for pair in (*within, *across)}.values()
     return itertools.islice(pairs, _PAIRS if len(search.names) > 2 else 0)
+
+
+def _beside_choices(search: _Search) -> Iterator[Group]:
+    """Sizes at which an operator chooses another way, and one more is 1.
+
+    Of a window and a step of one token neither may make a difference alone.
+    """
+    asked = {name for one in search.conditions if one.of_special for name in one.names}
+    choices = [one for one in search.conditions if one.choice and one.matters]
+    for condition in choices[:_CHOICES]:
+        *_, farthest = [[], *search.breaking(condition)]  # nearer ones may hold with a 1
+        found = [{**sizes, name: 1} for name in sorted(asked) for sizes in farthest[:1]]
+        found = [one for one in found if not search.holds(condition, one)]
+        yield from (Group([one], condition) for one in filter(search.legal.allows, found))
 
 
 def _each_value_first(

@@ -50,6 +50,15 @@ def test_nearest_picks_the_same_elements(mode, axes, target):
     check(resized, images(axes)[0], target=target, exact=True)
 
 
+@pytest.mark.parametrize("scale", [1.3, 2.1, (1.1, 2.05)])
+def test_images_as_large_as_before_or_twice_that_are_copied(scale):
+    """Where the size is rounded so, PyTorch does not use the scale."""
+    sets = [(r(2, 3, height, width),) for height, width in ((6, 8), (9, 3), (2, 9), (1, 17))]
+    check(lambda x: interpolate(x, scale_factor=scale), *sets, exact=True)
+    for one in sets:
+        check(lambda x: interpolate(x, scale_factor=scale), one, exact=True)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 @pytest.mark.parametrize("out", [7, 10, 21, 25, 49])
 def test_nearest_rounds_as_torch(mode, out):

@@ -55,7 +55,7 @@ def _nearest(
     out = _wanted(b, x, sizes, scales)
     axes = [*range(2, 2 + len(out))]
     picks = [
-        _picks(b, b.dim(x, axis), size, scale, 0.5 if exact else 0.0)
+        _picks(b, b.dim(x, axis), size, scale, 0.5 if exact else 0.0, len(out) == 2 and not exact)
         for axis, size, scale in zip(axes, out, scales, strict=True)
     ]
     factors = [
@@ -79,14 +79,16 @@ def _moves(pick: np.ndarray[Any, Any]) -> bool:
     return bool((pick != np.arange(len(pick))).any())
 
 
-def _picks(b: Block, size: Size, out: Size, scale: float | None, shift: float) -> Any:
+def _picks(b: Block, size: Size, out: Size, scale: float | None, shift: float, snaps: bool) -> Any:
     """Which element each of the result is, ``floor((i + shift) · in/out)`` in float32.
 
-    A ``scale`` that was given stands for ``out/in``. Source: ATen/native/UpSample.h,
+    A ``scale`` that was given stands for ``out/in``, but for images (``snaps``) not where the
+    result is as large as the input, or twice that. Source: ATen/native/UpSample.h, nearest_idx,
     nearest_neighbor_compute_source_index and nearest_neighbor_exact_compute_source_index.
     """
     ratio: Any = None if scale is None else np.float32(1.0 / scale)
     if isinstance(size, int) and isinstance(out, int):
+        ratio = None if snaps and out in (size, 2 * size) else ratio
         ratio = np.float32(size) / np.float32(out) if ratio is None else ratio
         steps = np.arange(out, dtype=np.float32) + np.float32(shift)
         return np.minimum(np.floor(steps * ratio).astype(np.int64), size - 1)
@@ -96,6 +98,9 @@ def _picks(b: Block, size: Size, out: Size, scale: float | None, shift: float) -
                         for v in (size, out)))  # fmt: skip
     if not isinstance(ratio, ir.Value):
         ratio = b.constant(ratio, single)
+        for times in (1, 2) if snaps else ():
+            same = b.Equal(b.scalar(out), b.Mul(b.scalar(size), times))
+            ratio = b.Where(same, b.constant(1 / times, single), ratio)
     steps_now = b.Range(0, b.scalar(out), 1)
     places = b.cast(steps_now, single)
     if shift:
