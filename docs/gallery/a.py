@@ -1,0 +1,9 @@
+"""Start here
+==========
+
+x
+"""
+
+import torchferry as tf
+
+print(tf.__version__)
