@@ -51,6 +51,7 @@ field: $(VENV)/.created  ## run tests/field beside torchvision, timm, diffusers 
 
 docs: $(VENV)/.docs  ## build the documentation in docs/_build/html; runs every example
 	$(PY) -m sphinx -W --keep-going -n -b html docs docs/_build/html
+	$(PY) docs/_ext/links.py docs/_build/html
 	$(PY) -m codespell_lib docs/*.md docs/*.rst docs/reference docs/guides docs/gallery README.md
 
 docs-serve: docs  ## serve the documentation at http://localhost:8000

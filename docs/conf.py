@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -9,6 +10,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+# The examples run in processes of their own, a core each.
+CORES = len(os.sched_getaffinity(0))
+PATHS = [str(HERE / "_ext"), *filter(None, [os.environ.get("PYTHONPATH")])]
+os.environ |= {"PYTHONPATH": os.pathsep.join(PATHS), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from inventory import write_inventory  # noqa: E402  (it lies in the folder of the line above)
 from sphinx_gallery.sorting import FileNameSortKey  # noqa: E402  (as above)
@@ -44,8 +50,8 @@ suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 # Examples: scripts that the build runs ----------------------------------------------------------
 
 sphinx_gallery_conf: dict[str, Any] = {
-    "examples_dirs": ["guides", "gallery"],
-    "gallery_dirs": ["auto_guides", "auto_gallery"],
+    "examples_dirs": ["guides", "gallery", "../examples"],
+    "gallery_dirs": ["auto_guides", "auto_gallery", "auto_examples"],
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"(^|/)_",
     "within_subsection_order": FileNameSortKey,
@@ -59,7 +65,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "image_scrapers": ("matplotlib",),
     "thumbnail_size": (320, 224),
     "write_computation_times": False,
-    "parallel": False,
+    "parallel": CORES,
 }
 
 # Reference --------------------------------------------------------------------------------------

@@ -75,6 +75,13 @@ class Public(SphinxRole):
         return [link], []
 
 
+def drop_folder(app: Sphinx, page: str, source: list[str]) -> None:
+    """Show the files of examples without the folder in which this site is built."""
+    if page.startswith("auto_"):
+        for folder in (f"{app.srcdir}/", f"{app.srcdir.parent}/"):
+            source[0] = source[0].replace(folder, "")
+
+
 def keep_first_line(
     _app: Sphinx, what: str, _name: str, _value: Any, _options: Any, lines: list[str]
 ) -> None:
@@ -85,7 +92,9 @@ def keep_first_line(
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and the role."""
+    app.setup_extension("sphinx.ext.autodoc")
     app.add_directive("generated", Generated)
     app.add_role("public", Public())
+    app.connect("source-read", drop_folder)
     app.connect("autodoc-process-docstring", keep_first_line, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

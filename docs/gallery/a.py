@@ -1,9 +1,0 @@
-"""Start here
-==========
-
-x
-"""
-
-import torchferry as tf
-
-print(tf.__version__)
