@@ -162,7 +162,7 @@ def draw(rows: list[Row], folder: Path) -> None:
 
 def main() -> None:
     """Measure, tell, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Compile a small Llama for onnxruntime.")
     parser.add_argument("--config", choices=CONFIGS, default="medium")
     sizes = [*CONFIGS["medium"], "num_hidden_layers"]
     for name in sizes:

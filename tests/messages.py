@@ -44,8 +44,10 @@ def sites(package: Path = PACKAGE) -> list[Message]:
         file = path.relative_to(package).with_suffix("").as_posix()
         for scope in _scopes(tree):
             for node in _own_nodes(scope):
-                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-                if name in LETTERS and isinstance(node, ast.Call) and node.args:
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                    continue
+                name = node.func.id
+                if name in LETTERS and node.args:
                     for template in _templates(node.args[0], scope):
                         letter = LETTERS[name]
                         found.setdefault((letter, template), Message(letter, file, template))
@@ -59,13 +61,10 @@ def _scopes(tree: ast.Module) -> list[ast.AST]:
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function that are not in a function inside it, in order of lines."""
-    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    pending = list(ast.iter_child_nodes(scope))
-    while pending:
-        node = pending.pop(0)
+    for node in ast.iter_child_nodes(scope):
         yield node
-        if not isinstance(node, inner):
-            pending = [*ast.iter_child_nodes(node), *pending]
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from _own_nodes(node)
 
 
 def _templates(node: ast.expr, scope: ast.AST) -> list[str]:

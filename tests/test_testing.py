@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from torchferry import testing
 from torchferry.errors import UsageError
 from torchferry.testing import assert_exports
 
@@ -85,14 +86,17 @@ def test_wrong_use_stays_wrong_use(tmp_path: Path) -> None:
         assert_exports(torch.nn.Linear(4, 2), sets(), target="nothing", folder=tmp_path)
 
 
-def test_the_plugin_keeps_artefacts_where_it_is_asked_to(tmp_path: Path) -> None:
+def test_the_plugin_keeps_artefacts_where_it_is_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "test_model.py").write_text(MODEL_THAT_FIXES, "utf-8")
-    words = "-m pytest -q -p torchferry.testing -p no:cacheprovider --torchferry-artifacts kept"
-    command = [sys.executable, *words.split(), "--rootdir", ".", "-c", "/dev/null", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed, 1 passed" in done.stdout
-    assert "batch_size" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(testing, "_PLACE", testing._Place())
+    words = "-q -p torchferry.testing -p no:cacheprovider --torchferry-artifacts kept -c /dev/null"
+    assert pytest.main([*words.split(), "--rootdir", str(tmp_path), str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "1 failed, 1 passed" in printed
+    assert "batch_size" in printed
     kept = {path.relative_to(tmp_path / "kept").as_posix() for path in tmp_path.rglob("kept/*/*")}
     assert {"test_model.py-test_fixes/model.onnx", "test_model.py-test_passes/report.html"} <= kept
     assert "test_model.py-test_passes/model.onnx" not in kept

@@ -69,7 +69,8 @@ def _runtime_groups() -> dict[str, dict[str, list[float]]]:
     """Kind of model (the first word of a case) to way to speed-ups over eager."""
     groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in _read("runtime")["results"]:
-        groups[row["case"].split(",")[0].split(" ")[0]][row["way"]].append(row["speedup"])
+        kind = row["case"].split(",")[0].split(" ")[0]
+        groups[kind][row["way"].replace("ours", "torchferry")].append(row["speedup"])
     return groups
 
 

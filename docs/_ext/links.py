@@ -1,6 +1,6 @@
 """Check a built site: links, anchors, sizes, and that a page loads nothing from elsewhere.
 
-    python docs/_ext/links.py docs/_build/html
+python docs/_ext/links.py docs/_build/html
 """
 
 from __future__ import annotations

@@ -82,6 +82,16 @@ def drop_folder(app: Sphinx, page: str, source: list[str]) -> None:
             source[0] = source[0].replace(folder, "")
 
 
+def give_levels(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: Any
+) -> None:
+    """Give the captions of the navigation, which are headings, a level: readers of screens ask."""
+    tree = "furo_navigation_tree"
+    context[tree] = str(context.get(tree, "")).replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+
+
 def keep_first_line(
     _app: Sphinx, what: str, _name: str, _value: Any, _options: Any, lines: list[str]
 ) -> None:
@@ -96,5 +106,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("generated", Generated)
     app.add_role("public", Public())
     app.connect("source-read", drop_folder)
+    app.connect("html-page-context", give_levels, priority=900)  # after the theme
     app.connect("autodoc-process-docstring", keep_first_line, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -49,6 +49,12 @@ for name, function in program.model.functions.items():
     print(name, [node.op_type for node in function])
 
 # %%
+# `convert` does the same with a program of ``torch.export``.
+
+flat = torch.export.export(torch.nn.Sequential(Layer(), Layer()).eval(), (x,))
+print([node.op_type for node in tf.convert(flat, functions=["Layer"]).graph])
+
+# %%
 # How the file grows
 # ------------------
 

@@ -71,6 +71,11 @@ print(program.report.verdict)
 print([(one.name, one.shape) for one in program.model.graph.inputs])
 
 # %%
+# The picture of this page.
+
+tf.plot_legend("caches\nof transformers", "any of them", "#0072b2")
+
+# %%
 # Inside the code
 # ---------------
 # `steal_append` stores a value from anywhere in the user's code while `steal_forward` records;

@@ -85,7 +85,7 @@ print(tf.max_diff(model(tokens, mask), program(tokens, mask)))
 folder = Path(tempfile.mkdtemp())
 program.save(folder / "classifier.onnx")
 again = tf.load(folder / "classifier.onnx")
-print(again(tokens, mask))
+print(again(tokens, mask), isinstance(again, tf.OnnxProgram))
 
 # %%
 # ``classifier.onnx`` is plain ONNX: every tool reads it. How the arguments are nested stands in

@@ -3,8 +3,8 @@ My export fails
 ===============
 
 Find your message on the left, do what stands on the right; the sections below show each with
-real output. Every message of torchferry ends with a code, such as ``[TF-U319]``: its cause and
-cure are in :doc:`/reference/errors`.
+real output. The command line ends a message with a code, such as ``[TF-U319]``, and an exception
+has it as ``error.code``: its cause and cure are in :doc:`/reference/errors`.
 
 .. list-table:: Where to begin
    :header-rows: 1
@@ -80,6 +80,7 @@ print(diagnosis)
 # operator.
 
 tree = tf.trace_execution_piece_by_piece(model, inputs)
+assert isinstance(tree, tf.ModelDiagnoseOutput)
 status = tree.try_export(replace_by_custom_op=tf.CustomOpStrategy.ONLY_IF_FAILING)
 print(isinstance(status, tf.StatusExport), status.status, "because of", *status.blame)
 assert status.status & tf.StatusExportCode.OK_CHILDC
@@ -91,17 +92,8 @@ tree
 # Without diagnosis the error has every strategy and what it said. (``rewrite=False`` leaves the
 # branch as it is; otherwise the capture works, as a section below shows.)
 
-
-def seen_of(module, sets):
-    """The observation of some calls."""
-    with tf.observe(module) as seen:
-        for one in sets:
-            module(*one)
-    return seen
-
-
 try:
-    tf.capture(model, seen_of(model, inputs), rewrite=False)
+    tf.capture(model, tf.Observation.from_inputs(model, inputs), rewrite=False)
 except tf.CaptureError as error:
     print(error, f"[{error.code}]\n")
     for strategy, reason in error.attempts:

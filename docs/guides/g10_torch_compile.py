@@ -37,6 +37,32 @@ with torch.no_grad():
         print(verified(torch.randn(batch, 32)).shape)
 
 # %%
+# To see it at work, a lowering that is wrong on purpose: three times in the place of twice.
+
+
+@torch.library.custom_op("gallery::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """Two times x."""
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@tf.lowers(torch.ops.gallery.twice.default)
+def lower_twice(b, x):
+    return b.Mul(x, 3.0)
+
+
+wrong = torch.compile(lambda x: twice(x) + 1, backend="torchferry", options={"verify": True})
+try:
+    wrong(torch.ones(3))
+except tf.Mismatch as error:
+    print(error, f"[{error.code}]")
+
+# %%
 # Training
 # --------
 # With gradients the backward graph is compiled as well.

@@ -90,6 +90,38 @@ except tf.LoweringFailed as error:
 # %%
 # Kernels of yours
 # ----------------
-# An operator that your build of onnxruntime has is written with its domain:
-# ``b.MyKernel(x, domain="my.domain")``. Verification needs that build; ``check=False`` skips it.
+# An operator that your build of onnxruntime has is written with its domain. Another build refuses
+# the file, with the name of the node.
+
+
+@torch.library.custom_op("gallery::kernel", mutates_args=())
+def kernel(x: torch.Tensor) -> torch.Tensor:
+    """A kernel of yours."""
+    return x * 2
+
+
+@kernel.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@tf.lowers(torch.ops.gallery.kernel.default)
+def lower_kernel(b, x):
+    return b.MyKernel(x, domain="my.domain")
+
+
+class UsesKernel(torch.nn.Module):
+    """It calls the kernel."""
+
+    def forward(self, x):
+        return torch.ops.gallery.kernel(x)
+
+
+written = tf.to_onnx(UsesKernel(), inputs[0])
+try:
+    written(inputs[0][0])
+except tf.RunError as error:
+    print(str(error).splitlines()[0], f"[{error.code}]")
+
+# %%
 # :doc:`/extending` also shows a rewrite, a container and a patch.

@@ -8,7 +8,6 @@ from pathlib import Path
 import commands
 import files
 import links
-import messages
 import operators
 import patches
 import public_names
@@ -18,6 +17,7 @@ import rules
 from inventory import write_inventory
 from shell import sh
 
+import messages
 import torchferry
 from torchferry.capturer.patches import PATCHES
 from torchferry.cli.main import app
@@ -33,7 +33,9 @@ def test_every_public_name_has_a_page_and_an_example_that_runs() -> None:
     shown = [name for names in public_names.GROUPS.values() for name in names]
     assert sorted(shown) == sorted(torchferry.__all__)
     for group in public_names.GROUPS:
-        assert f"generated:: api {group}" in (DOCS / f"reference/api/{group}.rst").read_text("utf-8")
+        assert f"generated:: api {group}" in (DOCS / f"reference/api/{group}.rst").read_text(
+            "utf-8"
+        )
 
 
 def test_an_entry_links_to_the_scripts_that_use_the_name() -> None:
@@ -57,7 +59,9 @@ def test_every_message_has_a_cause_and_a_cure() -> None:
 def test_every_explanation_is_of_a_file_that_is_there() -> None:
     package = DOCS.parent / "src/torchferry"
     named = [name for name in messages.kinds() if not name.startswith("classes/")]
-    missing = [n for n in named if not (package / n).exists() and not (package / f"{n}.py").exists()]
+    missing = [
+        n for n in named if not (package / n).exists() and not (package / f"{n}.py").exists()
+    ]
     assert missing == []
 
 
@@ -74,7 +78,9 @@ def test_every_rule_is_shown_with_its_arrow_and_its_reasons() -> None:
     (dropout,) = [rule for rule in identity.RULES if rule.name == "Dropout"]
     assert len(rules.declines(type(dropout))) == 1
     (erf,) = [rule for rule in gelu.RULES if rule.name == "GeluErf"]
-    assert rules.declines(type(erf)) == ["x is neither float32 nor float16"]  # of a function it calls
+    assert rules.declines(type(erf)) == [
+        "x is neither float32 nor float16"
+    ]  # of a function it calls
 
 
 def test_every_patch_is_shown() -> None:

@@ -77,9 +77,9 @@ def test_a_model_that_changed_is_not_the_file_any_longer(folder: Path) -> None:
 
 
 def test_a_model_of_other_arguments_is_a_problem_and_no_crash(folder: Path) -> None:
-    report = check_file("zoo:tiny-llm", folder, progress=False)
+    report = check_file("zoo:lstm", folder, progress=False)
     assert not report.ok
-    assert "has no input for argument input_ids" in report.problems[0]
+    assert "has no input for argument" in report.problems[0]
 
 
 def test_state_and_foreign_files_are_refused(folder: Path, tmp_path: Path) -> None:
