@@ -56,6 +56,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "ignore_pattern": r"(^|/)_",
     "within_subsection_order": FileNameSortKey,
     "capture_repr": ("_repr_html_", "__repr__"),
+    "ignore_repr_types": r"matplotlib\.",
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "download_all_examples": False,

@@ -86,6 +86,6 @@ def _gains() -> dict[str, list[float]]:
 def _gain(rule: Rule) -> str:
     gains = _gains().get(rule.name)
     if not gains:
-        return "not measured alone"
+        return "–"
     least, most = min(gains), max(gains)
     return f"{least:.2f} ×" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f} ×"

@@ -130,7 +130,8 @@ def test_an_inventory_is_what_intersphinx_reads(tmp_path: Path) -> None:
 def test_broken_links_anchors_and_foreign_loads_are_found(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
         '<h1 id="top">x</h1><a href="#top"></a><a href="b.html#here"></a><a href="b.html#no"></a>'
-        '<a href="gone.html"></a><a href="https://example.org"></a><img src="https://example.org/a">',
+        '<a href="gone.html"></a><a href="https://example.org"></a>'
+        '<img src="https://example.org/a">',
         "utf-8",
     )
     (tmp_path / "b.html").write_text('<p id="here"></p><script src="gone.js"></script>', "utf-8")
