@@ -65,8 +65,8 @@ def _classes() -> str:
     out += "A message with no code of its own has that of its class.\n\n"
     for letter in CLASSES:
         kind = kinds()[f"classes/{letter}"]
-        out += f".. _TF-{letter}:\n\n**TF-{letter}** – `{kind['title']}`\n"
-        out += f"   {kind['cause']}\n\n   *Cure:* {kind['cure']}\n\n"
+        out += f".. message:: TF-{letter}\n\n   `{kind['title']}`: {kind['cause']}\n\n"
+        out += f"   *Cure:* {kind['cure']}\n\n"
     return out
 
 
@@ -75,5 +75,5 @@ def _part(title: str, groups: list[tuple[Kind, list[tuple[str, str]]]]) -> str:
     for kind, entries in groups:
         out += f"*Cause:* {kind['cause']}\n\n*Cure:* {kind['cure']}\n\n"
         for code, template in entries:
-            out += f".. _{code}:\n\n**{code}**\n   {prose(template.replace('{}', '…'))}\n\n"
+            out += f".. message:: {code}\n\n   {prose(template.replace('{}', '…'))}\n\n"
     return out

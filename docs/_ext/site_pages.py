@@ -105,6 +105,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("sphinx.ext.autodoc")
     app.add_directive("generated", Generated)
     app.add_role("public", Public())
+    app.add_object_type("message", "message", "pair: %s; message", objname="message")
     app.connect("source-read", drop_folder)
     app.connect("html-page-context", give_levels, priority=900)  # after the theme
     app.connect("autodoc-process-docstring", keep_first_line, priority=400)

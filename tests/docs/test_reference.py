@@ -51,9 +51,9 @@ def test_every_message_has_a_cause_and_a_cure() -> None:
         assert all(kind.values())
     text = messages.text()
     for code, _, _ in messages.rows():
-        assert f".. _{code}:" in text
+        assert f".. message:: {code}\n" in text
     for letter in messages.CLASSES:
-        assert f".. _TF-{letter}:" in text
+        assert f".. message:: TF-{letter}\n" in text
 
 
 def test_every_explanation_is_of_a_file_that_is_there() -> None:
