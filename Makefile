@@ -11,6 +11,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
 ROWS ?=
+DOCS_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -50,7 +51,7 @@ field: $(VENV)/.created  ## run tests/field beside torchvision, timm, diffusers 
 	$(PY) -m tests.matrix --whole field
 
 docs: $(VENV)/.docs  ## build the documentation in docs/_build/html; runs every example
-	$(PY) -m sphinx -W --keep-going -n -b html docs docs/_build/html
+	$(PY) -m sphinx -W --keep-going -n -b html $(DOCS_ARGS) docs docs/_build/html
 	$(PY) docs/_ext/links.py docs/_build/html
 	$(PY) -m codespell_lib docs/*.md docs/*.rst docs/reference docs/guides docs/gallery README.md
 
