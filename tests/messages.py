@@ -89,6 +89,8 @@ def _text(node: ast.expr) -> str:
         return "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _text(node.left) + _text(node.right)
+    if isinstance(node, ast.Subscript):  # a text that is cut
+        return _text(node.value)
     return "{}"
 
 
