@@ -53,7 +53,9 @@ def fitting(inputs):
     return {names.get(name, name): value for name, value in inputs.items()}
 
 
-program = tf.export(model, [((), fitting(first)), ((), fitting(second))])
+# A loaded machine may need more than the 60 seconds that sizes besides those given have by default.
+sets = [((), fitting(first)), ((), fitting(second))]
+program = tf.export(model, sets, budget=600)
 program.report
 
 # %%

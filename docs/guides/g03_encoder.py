@@ -66,7 +66,7 @@ model = SentenceEncoder().eval()
 with tf.observe(model) as seen, torch.no_grad():
     model(**encode(["a ferry crosses", "the river"]))
     model(**encode(["a ferry crosses the river again", "slowly", "and again"]))
-program = tf.export(model, seen, target="onnxruntime")
+program = tf.export(model, seen, target="onnxruntime", budget=600)
 program.report
 
 # %%
