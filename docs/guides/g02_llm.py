@@ -53,7 +53,7 @@ def fitting(inputs):
     return {names.get(name, name): value for name, value in inputs.items()}
 
 
-# A loaded machine may need more than the 60 seconds that sizes besides those given have by default.
+# A loaded machine may need more than the 60 seconds that other sizes have by default.
 sets = [((), fitting(first)), ((), fitting(second))]
 program = tf.export(model, sets, budget=600)
 program.report
