@@ -15,6 +15,8 @@ where matplotlib is installed, and is drawn in text where it is not.
 from __future__ import annotations
 
 import argparse
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -172,7 +174,9 @@ def main() -> None:
     parser.add_argument("--inductor", action="store_true", help="measure inductor too")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("-N", "--repeat", type=int, default=25)
-    parser.add_argument("--folder", type=Path, default=Path())
+    on_a_page = "sphinx_gallery" in sys.modules  # where nobody looks for the chart's file
+    here = Path(tempfile.mkdtemp()) if on_a_page else Path()
+    parser.add_argument("--folder", type=Path, default=here)
     given = parser.parse_args()
     chosen = {name: getattr(given, name) for name in sizes if getattr(given, name) is not None}
     shape = {"num_hidden_layers": 1} | CONFIGS[given.config] | chosen
