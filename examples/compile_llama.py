@@ -1,17 +1,22 @@
-"""Compile a small Llama for onnxruntime with three sets of rewrites, and compare with eager.
+"""
+A small Llama under torch.compile, with three sets of rewrites
+==============================================================
+
+Compile a small Llama for onnxruntime with three sets of rewrites, and compare with eager::
 
     python examples/compile_llama.py [--config medium|large] [--hidden-size 1024]
         [--sequence-length 128] [--inductor] [--folder FOLDER]
 
 The large configuration (hidden size 4096, sequence 1024) is meant for a GPU. The third set makes
-kernels for the CPU with the machine's C compiler. The chart goes to FOLDER/compile_llama.svg where
-matplotlib is installed, and is drawn in text where it is not.
+kernels for the CPU with the machine's C compiler. The chart goes to FOLDER/compile_llama.svg
+where matplotlib is installed, and is drawn in text where it is not.
 """
-# ruff: noqa: T201  # an example prints
 
 from __future__ import annotations
 
 import argparse
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -41,6 +46,11 @@ CONFIGS = {
 PROGRESS = Console(stderr=True)
 
 
+# %%
+# The model
+# ---------
+
+
 def make_model(
     batch_size: int, sequence_length: int, with_mask: bool, **sizes: int
 ) -> tuple[LlamaModel, list[torch.Tensor]]:
@@ -52,6 +62,11 @@ def make_model(
     if with_mask:
         inputs.append(torch.ones(shape, dtype=torch.int64))
     return LlamaModel(settings).eval(), inputs
+
+
+# %%
+# Time a call
+# -----------
 
 
 def measure(call: Callable[[], Any], name: str, warmup: int, repeat: int) -> float:
@@ -106,6 +121,11 @@ def compare(
     return rows
 
 
+# %%
+# Show and draw
+# -------------
+
+
 def show(rows: list[Row]) -> None:
     """The table; avg_time is in seconds, and lower is better."""
     table = Table(*COLUMNS)
@@ -120,14 +140,14 @@ def draw(rows: list[Row], folder: Path) -> None:
     names = [row["optimum"] for row in rows]
     values = [row["speedup"] for row in rows]
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.pyplot as plt
     except ImportError:
         longest = max(values)
         for name, value in zip(names, values, strict=True):
             print(f"{name:34} {'#' * round(40 * value / longest)} {value:.2f}")
         return
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    axes = figure.add_subplot(title="speed-up over eager", xlabel="times as fast")
+    figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
+    axes.set(title="speed-up over eager", xlabel="times as fast")
     bars = axes.barh(names[::-1], values[::-1], color="#0072b2")
     axes.bar_label(bars, fmt="%.2f", padding=3)
     axes.axvline(1, color="#555555", linewidth=1)
@@ -137,9 +157,14 @@ def draw(rows: list[Row], folder: Path) -> None:
     print(f"the chart is in {path}")
 
 
+# %%
+# All together
+# ------------
+
+
 def main() -> None:
     """Measure, tell, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Compile a small Llama for onnxruntime.")
     parser.add_argument("--config", choices=CONFIGS, default="medium")
     sizes = [*CONFIGS["medium"], "num_hidden_layers"]
     for name in sizes:
@@ -149,7 +174,9 @@ def main() -> None:
     parser.add_argument("--inductor", action="store_true", help="measure inductor too")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("-N", "--repeat", type=int, default=25)
-    parser.add_argument("--folder", type=Path, default=Path())
+    on_a_page = "sphinx_gallery" in sys.modules  # where nobody looks for the chart's file
+    here = Path(tempfile.mkdtemp()) if on_a_page else Path()
+    parser.add_argument("--folder", type=Path, default=here)
     given = parser.parse_args()
     chosen = {name: getattr(given, name) for name in sizes if getattr(given, name) is not None}
     shape = {"num_hidden_layers": 1} | CONFIGS[given.config] | chosen

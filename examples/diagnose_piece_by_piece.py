@@ -1,12 +1,13 @@
-"""Find the module that breaks an export, and export everything around it.
+"""
+Piece by piece: which module breaks an export
+=============================================
+
+Find the module that breaks an export, and export everything around it::
 
     python examples/diagnose_piece_by_piece.py
 
 The model runs on two inputs; then it is exported, and where that fails, so are its modules.
 """
-# ruff: noqa: T201  # an example prints
-
-from __future__ import annotations
 
 import torch
 
@@ -61,30 +62,42 @@ class Model(torch.nn.Module):
         return self.head(self.block(x, mask=mask))
 
 
-def main() -> None:
-    """Look at the calls, then at what can be exported."""
-    torch.manual_seed(0)
-    model = Model()
-    inputs = [((torch.randn(n, 8),), {"mask": torch.rand(n, 1)}) for n in (2, 5)]
+torch.manual_seed(0)
+model = Model()
+inputs = [((torch.randn(n, 8),), {"mask": torch.rand(n, 1)}) for n in (2, 5)]
 
-    print("--- what each module was given, and which dimensions vary")
-    tree = tf.trace_execution_piece_by_piece(model, inputs)
-    print(tree.pretty_text(with_dynamic_shape=True))
+# %%
+# Look at the calls
+# -----------------
 
-    print("--- which modules can be exported")
-    tree.try_export(exporter="fx")
-    print(tree.get_export_report())
+print("--- what each module was given, and which dimensions vary")
+tree = tf.trace_execution_piece_by_piece(model, inputs)
+print(tree.pretty_text(with_dynamic_shape=True))
 
-    print("--- and does everything else work?")
-    status = tree.try_export(replace_by_custom_op=tf.CustomOpStrategy.ONLY_IF_FAILING)
-    print(tree.get_export_report())
-    print("status:", status.status, "- because of", *status.blame)
-    print(status.exported.graph)
+# %%
+# Look at what can be exported
+# ----------------------------
 
-    print("--- the same in one call, with the line at fault and what to do")
-    for culprit in tf.diagnose(model, inputs).culprits:
-        print(culprit)
+print("--- which modules can be exported")
+tree.try_export(exporter="fx")
+print(tree.get_export_report())
 
+# %%
+# Export everything else
+# ----------------------
+# The culprit is replaced by a custom operator.
 
-if __name__ == "__main__":
-    main()
+print("--- and does everything else work?")
+status = tree.try_export(replace_by_custom_op=tf.CustomOpStrategy.ONLY_IF_FAILING)
+print(tree.get_export_report())
+print("status:", status.status, "- because of", *status.blame)
+print(status.exported.graph)
+
+# %%
+# In one call
+# -----------
+# With the line at fault and what to do.
+
+print("--- the same in one call, with the line at fault and what to do")
+for culprit in tf.diagnose(model, inputs).culprits:
+    print(culprit)

@@ -1,6 +1,7 @@
 import inspect
 
 import pytest
+from tests import messages
 
 from torchferry import errors
 
@@ -35,3 +36,70 @@ def test_errors_say_where():
     conversion = errors.ConversionError("no form", node="add_1", source_line="model.py:3")
     assert (conversion.node, conversion.source_line) == ("add_1", "model.py:3")
     assert errors.RunError("failed", node="MatMul_2").node == "MatMul_2"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.UsageError("there is no folder 'a'"), "there is no folder {}"),
+        (errors.UsageError("no size given for height,\n  width"), "no size given for {}"),
+        (errors.RunError("onnxruntime failed: at a node: x"), "onnxruntime failed: {}"),
+    ],
+)
+def test_a_message_has_the_code_of_its_words(error, code):
+    assert messages.read_table(messages.TABLE.read_text("utf-8"))[error.code].template == code
+
+
+def test_other_messages_have_the_code_of_their_class():
+    assert errors.UsageError("hm").code == "TF-U"
+    assert errors.MissingLowering("1 operator: x", {"x": 1}).code == "TF-O"
+    assert errors.LoweringFailed("x").code == "TF-L"
+    assert errors.RunError("there is no folder 'a'").code == "TF-R"  # of another class
+    assert errors.FerryError("x").code == ""
+
+
+def test_every_message_has_a_code():
+    table = messages.read_table(messages.TABLE.read_text("utf-8"))
+    raised = {(one.letter, one.template) for one in messages.sites()}
+    listed = {(one.letter, one.template) for one in table.values()}
+    assert raised == listed, "run `make messages`"
+    assert len(table) == len(listed)
+
+
+SITES = """
+def f(x):
+    if x:
+        raise UsageError(f"cannot read {x}: it is gone")
+    said = "nothing is there" if x is None else f"{x} is there"
+    raise RunError(said) from None
+
+
+def g(said):
+    raise UsageError(said)
+"""
+
+
+def test_sites_are_found_with_what_they_fill_in(tmp_path):
+    (tmp_path / "a.py").write_text(SITES)
+    assert messages.sites(tmp_path) == [
+        messages.Message("U", "a", "cannot read {}: it is gone"),
+        messages.Message("R", "a", "nothing is there"),
+        messages.Message("R", "a", "{} is there"),
+    ]
+
+
+def test_codes_stay_with_messages_whose_words_changed_or_that_moved():
+    of = messages.Message
+    old = {
+        "TF-U01": of("U", "a", "cannot read {}: it is gone"),
+        "TF-U02": of("U", "a", "the other message"),
+        "TF-U03": of("U", "a", "what nobody raises"),
+    }
+    now = [
+        of("U", "a", "cannot read {}: it was removed"),
+        of("U", "b", "the other message"),
+        of("U", "a", "a new message of another kind, {}"),
+    ]
+    assert {code: one.template for code, one in messages.update(old, now).items()} == {
+        "TF-U01": now[0].template, "TF-U02": now[1].template, "TF-U04": now[2].template
+    }  # fmt: skip

@@ -14,7 +14,9 @@ FerryError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar
 
 __all__ = [
     "CaptureError",
@@ -37,11 +39,26 @@ class FerryError(Exception):
     """
 
     exit_code = 3
+    initial: ClassVar[str] = ""
+    """The letter of the codes of the class."""
+
+    @property
+    def code(self) -> str:
+        """The message's entry in the documentation's index of errors, as ``TF-U12``.
+
+        A message without an entry has that of its class, ``TF-U``; it may be empty.
+        """
+        text = " ".join(str(self).split())
+        for code, parts in _entries():
+            if code[3] == self.initial and _fits(text, parts):
+                return code
+        return f"TF-{self.initial}" if self.initial else ""
 
 
 class UsageError(FerryError):
     """The input is wrong: a missing file, an unknown name, inputs that do not fit ``forward``."""
 
+    initial = "U"
     exit_code = 2
 
 
@@ -53,6 +70,8 @@ class CaptureError(FerryError):
         line: ``file:line: code`` of the user's that it failed at, when known.
         declined: constructs there that were not rewritten, and why.
     """
+
+    initial = "C"
 
     def __init__(
         self,
@@ -76,6 +95,8 @@ class ConversionError(FerryError):
         source_line: the user's ``file:line``, when known.
     """
 
+    initial = "V"
+
     def __init__(
         self, message: str, *, node: str | None = None, source_line: str | None = None
     ) -> None:
@@ -90,6 +111,8 @@ class MissingLowering(ConversionError):  # noqa: N818  (the name says what is mi
     Attributes:
         operators: name of each overload and how many nodes of the program call it.
     """
+
+    initial = "O"
 
     def __init__(
         self,
@@ -106,6 +129,8 @@ class MissingLowering(ConversionError):  # noqa: N818  (the name says what is mi
 class LoweringFailed(ConversionError):  # noqa: N818  (the name says it)
     """One operator could not be written with what it was given."""
 
+    initial = "L"
+
 
 class RunError(FerryError):
     """Onnxruntime could not load or run the model.
@@ -114,6 +139,7 @@ class RunError(FerryError):
         node: name of the ONNX node onnxruntime blames, when it names one.
     """
 
+    initial = "R"
     exit_code = 4
 
     def __init__(self, message: str, *, node: str | None = None) -> None:
@@ -128,6 +154,7 @@ class Mismatch(FerryError):  # noqa: N818  (the name says what there is)
         worst: the largest difference, when it is known.
     """
 
+    initial = "M"
     exit_code = 1
 
     def __init__(self, message: str, *, worst: Any = None) -> None:
@@ -142,6 +169,34 @@ class RuleBroke(FerryError):  # noqa: N818  (the name says who did what)
         rule: its name.
     """
 
+    initial = "B"
+
     def __init__(self, message: str, *, rule: str) -> None:
         super().__init__(message)
         self.rule = rule
+
+
+@cache
+def _entries() -> list[tuple[str, list[str]]]:
+    """Code of every message and the parts of its text, those with the most words first.
+
+    ``messages.txt`` has a line for each, with ``{}`` between the parts for what is filled in.
+    """
+    lines = files("torchferry").joinpath("messages.txt").read_text("utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    rows.sort(key=lambda row: -len(row[2].replace("{}", "")))
+    return [(code, template.split("{}")) for code, _, template in rows]
+
+
+def _fits(text: str, parts: Sequence[str]) -> bool:
+    """Whether the text consists of the parts, in this order, with anything between them."""
+    first, *middle, last = parts if len(parts) > 1 else (*parts, "")
+    if not text.startswith(first) or (len(parts) == 1 and text != first):
+        return False
+    end = len(first)
+    for part in middle:
+        start = text.find(part, end)
+        if start < 0:
+            return False
+        end = start + len(part)
+    return text.endswith(last) and len(text) - len(last) >= end

@@ -86,7 +86,8 @@ def test_an_error_is_one_sentence_and_an_exit_code(
 ) -> None:
     assert run(*EXPORT, gives=error) == code
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", f"torchferry: {error}\n")
+    entry = f"  [{error.code}]" if error.code else ""
+    assert (printed.out, printed.err) == ("", f"torchferry: {error}{entry}\n")
 
 
 def test_ctrl_c_is_130(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,10 +110,10 @@ def test_debug_shows_where_an_error_comes_from(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHFERRY_DEBUG", "1")
-    assert run(*EXPORT, gives=UsageError("there is no file x")) == 2
+    assert run(*EXPORT, gives=UsageError("no such thing")) == 2
     error = capsys.readouterr().err
     assert "Traceback" in error
-    assert error.endswith("torchferry: there is no file x\n")
+    assert error.endswith("torchferry: no such thing  [TF-U]\n")
     monkeypatch.setenv("TORCHFERRY_DEBUG", "0")
     run(*EXPORT, gives=UsageError("there is no file x"))
     assert "Traceback" not in capsys.readouterr().err
@@ -122,7 +123,7 @@ def test_debug_shows_where_an_error_comes_from(
     ("words", "said"),
     [
         (("export",), "Missing argument 'MODEL'"),
-        (("export", "m"), "Missing option '-o' / '--output'"),
+        (("export", "m"), "say what to do: -o OUT to export, or --check FILE to compare"),
         (("expotr", "m"), "No such command 'expotr'"),
         ((*EXPORT, "--frobnicate"), "No such option: --frobnicate"),
         ((*EXPORT, "--opset", "twenty"), "Invalid value for '--opset'"),

@@ -18,7 +18,7 @@ __all__ = ["LAYERS", "LEVEL", "RULES", "TORCH_FREE", "Finding", "Rule"]
 
 # Top to bottom: a room imports rooms of lower lines only, and its own modules.
 LAYERS = (
-    {"cli"},
+    {"cli", "testing"},
     {"exporter"},
     {"report"},
     {"diagnoser", "compiler", "comparer", "sources"},
@@ -27,7 +27,7 @@ LAYERS = (
     {"dumper", "judge"},
     {"values", "dims", "graph"},
     {"seams"},
-    {"errors", "config", "progress"},
+    {"errors", "config", "notebook", "progress"},
 )
 LEVEL = {room: -number for number, rooms in enumerate(LAYERS) for room in rooms}
 PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
@@ -37,8 +37,14 @@ TORCH_ROOMS = (
     "comparer", "exporter", "judge", "seams", "sources",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
-TORCH_FREE = ("dims", "graph", "optimizer", "report", "cli", "errors", "config", "progress")
-WITHOUT_ONNX = {"values", "judge", "dims", "report", "cli", "errors", "config", "progress"}
+TORCH_FREE = (
+    "dims", "graph", "optimizer", "report", "cli", "testing", "errors", "config", "notebook",
+    "progress",
+)  # fmt: skip
+WITHOUT_ONNX = {
+    "values", "judge", "dims", "report", "cli", "testing", "errors", "config", "notebook",
+    "progress",
+}  # fmt: skip
 ONNX_ROOMS = tuple(room for room in LEVEL if room not in WITHOUT_ONNX)
 
 # library: (places that may import it anywhere, places that may import it inside functions)

@@ -160,7 +160,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False) or 0
     except FerryError as error:
-        code = _complain(str(error), error.exit_code)
+        code = _complain(f"{error}  [{error.code}]" if error.code else str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     except OSError as error:

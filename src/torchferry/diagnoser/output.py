@@ -21,10 +21,11 @@ from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
 from torchferry.diagnoser.search import Search
 from torchferry.diagnoser.status import StatusExport
 from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, check_strategy
-from torchferry.diagnoser.text import pretty_lines, report_text
+from torchferry.diagnoser.text import pretty_lines, report_rows, report_text
 from torchferry.diagnoser.tree import Methods, Piece, Record, build_tree
 from torchferry.diagnoser.variant import Variant, variants
 from torchferry.errors import FerryError, UsageError
+from torchferry.notebook import table_html
 from torchferry.observer.given import sets_of
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.observer.sets import Arguments, as_arguments
@@ -130,6 +131,12 @@ class ModelDiagnoseOutput(Piece):
             fx: add its graph instead.
         """
         return report_text(self, _status_of, exported_program, fx)
+
+    def _repr_html_(self) -> str:
+        columns = ("module", "class", "status")
+        return table_html(
+            f"ModelDiagnoseOutput({self.title})", columns, report_rows(self, _status_of)
+        )
 
     def pretty_text(
         self,

@@ -19,6 +19,7 @@ from torchferry.converter.weight import read_marks
 from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.graph.outline import STATE_KEY
+from torchferry.notebook import table_html
 from torchferry.report.model import Report
 from torchferry.report.quantity import counted
 from torchferry.runner import Session
@@ -65,6 +66,17 @@ class OnnxProgram:
         checked = "" if self.report is None else f", ok={self.report.ok}"
         saved = "" if self.path is None else f", path={str(self.path)!r}"
         return f"OnnxProgram({nodes}{checked}{saved})"
+
+    def _repr_html_(self) -> str:
+        graph = self.model.graph
+        rows = tuple(
+            (kind, value.name, value.type, value.shape)
+            for kind, values in (("input", graph.inputs), ("output", graph.outputs))
+            for value in values
+        )
+        table = table_html(repr(self), ("kind", "name", "type", "shape"), rows)
+        checked = "" if self.report is None else self.report._repr_html_()
+        return table + checked
 
     def save(self, path: Path | str) -> Path:
         """Write the model, with its weights beside it in ``NAME.onnx_data``.

@@ -75,6 +75,13 @@ class Argument:
         return self.axes if self.integer is None else (self.integer,)
 
     @property
+    def reasons(self) -> str:
+        """Why its sizes are dynamic or static, or the value of a constant, in one line."""
+        if self.dtype is None and self.integer is None:
+            return repr(self.value)
+        return "; ".join(f"{axis.size}: {axis.reason}" for axis in self.sizes)
+
+    @property
     def cached(self) -> bool:
         """Whether it is a key or value of a cache, which an empty cache leaves out."""
         return in_cache(self.path)

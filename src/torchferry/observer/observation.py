@@ -13,6 +13,7 @@ import torch
 
 from torchferry.dims import Dim, Legal, Size, evaluate, names_in
 from torchferry.errors import UsageError
+from torchferry.notebook import table_html
 from torchferry.observer.infer import Argument, Axis, infer_arguments
 from torchferry.observer.keep import keep_set
 from torchferry.observer.maker import Maker, check_leaves
@@ -55,6 +56,14 @@ class Call:
         return f"Call({self} -> {string_type(self.outputs, with_shape=True)})"
 
 
+def _html(seen: Observation) -> str:
+    rows = [
+        (a.name, a.dtype or "", ", ".join(str(axis.size) for axis in a.sizes), a.reasons)
+        for a in (seen.arguments if seen.calls else ())
+    ]
+    return table_html(repr(seen).splitlines()[0], ("argument", "dtype", "sizes", "why"), rows)
+
+
 @dataclass(repr=False)
 class Observation:
     """The calls of one model, and what they say of its inputs.
@@ -88,6 +97,8 @@ class Observation:
         lines += [f"  … {count - _SHOWN} more"] if count > _SHOWN else []
         calls = f"{count} call{'s' * (count != 1)}"
         return "\n".join([f"Observation({self.title}: {calls})", *lines])
+
+    _repr_html_ = _html
 
     def normalized(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call with every argument moved to its name, in the order of the signature.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchferry.errors import UsageError
+from torchferry.notebook import table_html
 
 __all__ = ["Discrepancy", "string_diff", "together", "worst"]
 
@@ -59,6 +60,11 @@ class Discrepancy:
 
     def __str__(self) -> str:
         return string_diff(self)
+
+    def _repr_html_(self) -> str:
+        names = [*_DOCUMENTED, *(["reason"] if self.reason else []), "path"]
+        rows = [(name, getattr(self, name)) for name in names]
+        return table_html("Discrepancy", ("what", "value"), rows)
 
 
 def string_diff(diff: Discrepancy) -> str:

@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from torchferry.cli.commands.export import export
 from torchferry.cli.main import app
+from torchferry.errors import UsageError
 from torchferry.exporter import deliver as delivering
+from torchferry.exporter import recheck as rechecking
 from torchferry.exporter.export import EXPORTERS
 from torchferry.optimizer import TARGETS
 from torchferry.report.model import Report
@@ -84,3 +86,27 @@ def test_the_help_says_what_each_option_does() -> None:
                    "--html", "--json", "-o, --output"):  # fmt: skip
         assert option in text
     assert "the exit code is 1" in text
+
+
+def test_check_hands_the_file_on_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+
+    def check_file(model: str, file: Path, **options: Any) -> Report:
+        told.update(options, model=model, file=file)
+        return Report("check", False, "differs")
+
+    monkeypatch.setattr(rechecking, "check_file", check_file)
+    words = "export m.pt2 --check a.onnx --inputs f.py:sets --sizes n=1..4 --budget 2 --dtype fp16"
+    assert CliRunner().invoke(app, words.split()).exit_code == 1
+    del told["progress"]
+    assert told == {
+        "model": "m.pt2", "file": Path("a.onnx"), "inputs": "f.py:sets", "sizes": "n=1..4",
+        "budget": 2, "dtype": "fp16",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["export zoo:mlp", "export zoo:mlp -o out --check a.onnx"])
+def test_it_exports_or_checks(words: str) -> None:
+    result = CliRunner().invoke(app, words.split())
+    assert isinstance(result.exception, UsageError)
+    assert "-o OUT to export, or --check FILE" in str(result.exception)

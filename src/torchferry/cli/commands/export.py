@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,7 +62,22 @@ _VerifyOption = Annotated[
     ),
 ]
 
-
+_OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="OUT", help="The folder to write.  [default: required]"
+    ),
+]
+_ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
+]
+_CheckOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Export nothing: compare FILE, an earlier export of MODEL, with MODEL as it is now.",
+    ),
+]
 _StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Fail if the ONNX model is right only where a condition holds."),
@@ -71,9 +86,7 @@ _StrictOption = Annotated[
 
 def export(
     model: ModelArgument,
-    out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")
-    ],
+    out: _OutOption = None,
     inputs: InputsOption = None,
     sizes: SizesOption = None,
     budget: BudgetOption = None,
@@ -87,9 +100,8 @@ def export(
     strict: _StrictOption = False,
     onnxruntime: RuntimeOption = None,
     state: StateOption = StateChoice.refuse,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace OUT if an earlier export wrote it.")
-    ] = False,
+    force: _ForceOption = False,
+    check: _CheckOption = None,
 ) -> Report:
     """Export MODEL to ONNX, run it beside PyTorch at many sizes, and write a report.
 
@@ -97,25 +109,27 @@ def export(
     model is then compared with PyTorch on those inputs and on inputs of other sizes, batch 1
     included. OUT holds model.onnx, model.onnx_data and report.html, whole or not at all; when a
     check fails they go to OUT.failed instead, and the exit code is 1.
+
+    With --check FILE nothing is written: the exit code is 1 if FILE computes something else than
+    MODEL. --inputs, --sizes, --budget and --dtype apply there too.
     """
-    from torchferry.exporter.deliver import deliver
+    from torchferry.errors import UsageError
     from torchferry.progress import show_steps
 
+    kind = dtype.value if dtype else None
+    common: Any = {"inputs": inputs, "sizes": sizes, "budget": budget, "dtype": kind}
     with show_steps() as begin:
+        if check is not None and out is None:
+            from torchferry.exporter.recheck import check_file
+
+            return check_file(model, check, progress=begin, **common)
+        if check is not None or out is None:
+            raise UsageError("say what to do: -o OUT to export, or --check FILE to compare")
+        from torchferry.exporter.deliver import deliver
+
         return deliver(
-            model,
-            out,
-            inputs=inputs,
-            sizes=sizes,
-            budget=budget,
-            target=target.value,
-            opset=opset,
-            dtype=dtype.value if dtype else None,
-            exporter=exporter.value,
-            weights=weights.value,
-            check=verify,
-            rewrite="auto" if rewrite is None else rewrite,
-            strict=strict,
-            onnxruntime=onnxruntime, state=state.value,
-            replace=force, progress=begin,
+            model, out, progress=begin, target=target.value, opset=opset,
+            exporter=exporter.value, weights=weights.value, check=verify,
+            rewrite="auto" if rewrite is None else rewrite, strict=strict,
+            onnxruntime=onnxruntime, state=state.value, replace=force, **common,
         )  # fmt: skip

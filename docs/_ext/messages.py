@@ -1,0 +1,79 @@
+"""The index of errors: every message of the package, with its code, cause and cure."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from rst import heading, prose
+
+__all__ = ["Kind", "kind_of", "kinds", "text", "unexplained"]
+
+DOCS = Path(__file__).resolve().parents[1]
+TABLE = DOCS.parent / "src/torchferry/messages.txt"
+CLASSES = ("U", "C", "V", "O", "L", "R", "M", "B")
+
+Kind = dict[str, str]
+"""``title``, ``cause`` and ``cure`` of the messages of some files."""
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """By the beginning of a file's name."""
+    return tomllib.loads((DOCS / "errors.toml").read_text("utf-8"))
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Code, file and template of each message."""
+    lines = TABLE.read_text("utf-8").splitlines()
+    table = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [(code, file, template) for code, file, template in table]
+
+
+def kind_of(file: str) -> Kind | None:
+    """What is said of the messages of a file; ``None`` if nothing is."""
+    parts = file.split("/")
+    names = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((kinds()[name] for name in names if name in kinds()), None)
+
+
+def unexplained() -> list[str]:
+    """Codes of messages that no cause and cure is written for."""
+    return [code for code, file, _ in rows() if kind_of(file) is None]
+
+
+def text() -> str:
+    """The classes first, then the messages in parts by what they are about."""
+    parts: dict[str, list[tuple[Kind, list[tuple[str, str]]]]] = defaultdict(list)
+    for code, file, template in rows():
+        kind = kind_of(file)
+        if kind is None:
+            continue
+        same = [entries for other, entries in parts[kind["title"]] if other is kind]
+        if same:
+            same[0].append((code, template))
+        else:
+            parts[kind["title"]].append((kind, [(code, template)]))
+    index = heading("By message", "=", "errors-by-message")
+    return _classes() + index + "".join(_part(title, parts[title]) for title in sorted(parts))
+
+
+def _classes() -> str:
+    out = heading("By class", "=", "errors-by-class")
+    out += "A message with no code of its own has that of its class.\n\n"
+    for letter in CLASSES:
+        kind = kinds()[f"classes/{letter}"]
+        out += f".. message:: TF-{letter}\n\n   `{kind['title']}`: {kind['cause']}\n\n"
+        out += f"   *Cure:* {kind['cure']}\n\n"
+    return out
+
+
+def _part(title: str, groups: list[tuple[Kind, list[tuple[str, str]]]]) -> str:
+    out = heading(title, "-")
+    for kind, entries in groups:
+        out += f"*Cause:* {kind['cause']}\n\n*Cure:* {kind['cure']}\n\n"
+        for code, template in entries:
+            out += f".. message:: {code}\n\n   {prose(template.replace('{}', '…'))}\n\n"
+    return out
