@@ -149,6 +149,30 @@ class BothAreOne(nn.Module):
         return x * y
 
 
+class FirstCall(nn.Module):
+    def forward(self, x, past, step):
+        k = torch.cat([past, x], 1)
+        if (past.shape[1], step) == (0, 0):
+            k = k * 2
+        return (x @ k.mT).softmax(-1) @ k + step
+
+
+class Shifted(nn.Module):
+    """Two integers that matter only together, as the shift of a window."""
+
+    def forward(self, x, height, width):
+        if (height, width) != (0, 0):
+            x = x * 3
+        return x + height + width
+
+
+class LastTwoOfFour(nn.Module):
+    def forward(self, bias, query, key, value):
+        if key is value and query is not key:
+            value = value * 2
+        return bias + query * key + value
+
+
 class StepOfAQuarter(nn.Module):
     """A size that is divided by another, which may be 0."""
 
@@ -157,7 +181,7 @@ class StepOfAQuarter(nn.Module):
         return x[:, ::step].sum(1) if step > 1 else x.sum(1)
 
 
-SAME = ones(4, 4)
+SAME, TWICE = ones(4, 4), ones(2, 5, 4)
 CASES = {
     SlidingAndFull: (
         [(some(2, 3, 4), some(2, 5, 4)), (some(3, 2, 4), some(3, 6, 4))],
@@ -196,6 +220,18 @@ CASES = {
     BothAreOne: (
         [(some(2, 1, 8, 9), some(3, 6, 4)), (some(3, 1, 7, 10), some(2, 4, 4))],
         [(some(2, 1, 8, 9), some(*n, 4)) for n in ((1, 1), (1, 3), (3, 1), (4, 5))],
+    ),
+    FirstCall: (
+        [(some(2, 3, 4), some(2, 4, 4), 2), (some(3, 2, 4), some(3, 5, 4), 4)],
+        [(some(2, 3, 4), some(2, n, 4), k) for n, k in ((0, 0), (0, 1), (4, 0), (1, 0), (7, 9))],
+    ),
+    Shifted: (
+        [(some(2, 4), 1, 2), (some(3, 4), 2, 3)],
+        [(some(2, 4), h, w) for h, w in ((0, 0), (0, 1), (1, 0), (5, 4))],
+    ),
+    LastTwoOfFour: (
+        [tuple(torch.randn(n, 5, 4) for _ in range(4)) for n in (2, 3)],
+        [(ones(2, 5, 4), ones(2, 5, 4), TWICE, TWICE)],
     ),
     StepOfAQuarter: (
         [(some(2, 8, 4),), (some(3, 14, 4),)],

@@ -33,7 +33,7 @@ from torchferry.values.reliance import Reliance, check_reliances
 __all__ = ["Reliances", "find_reliances", "run_model"]
 
 _SECONDS = 60.0
-_PAIRS = 3  # of tensors that may be one, tried alone
+_PAIRS = 4  # of tensors that may be one, tried alone
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,7 @@ def _twins(inputs: Arguments) -> Iterator[Arguments]:
         alike.setdefault((leaf.dtype, leaf.shape), []).append(name)
     for names in alike.values():
         pairs = [*itertools.combinations(names, 2)] if len(names) > 2 else []
+        pairs.sort(key=lambda pair: names.index(pair[1]) - names.index(pair[0]))  # keys and values
         for chosen in [names, *pairs[:_PAIRS]] if len(names) > 1 else []:
             yield _shared(inputs, {*chosen}, tensors[chosen[0]].clone())
 

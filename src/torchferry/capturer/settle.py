@@ -34,7 +34,7 @@ __all__ = ["settle_guards"]
 _TRIED = 4  # sets of sizes of 0 and 1 a guard
 _SMALL = (2, 3, 4, 5, 7, 8)  # sizes that break a condition on a computed size
 _SMALL_TRIED = 2
-_PAIRS = 4  # other sizes that are 1 beside those of a guard
+_PAIRS = 4  # other names that are 1 or 0 beside those of a guard
 _SECONDS = 60.0  # for each
 
 
@@ -159,19 +159,19 @@ def _needed(
 
 
 def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
-    """Whether sizes that break a condition are right also where one more size is 1.
+    """Whether sizes that break a condition are right also where one more is 1 or 0.
 
-    Two tests for 1 may make a difference only together. Where the other alone makes one, it is
-    the other's.
+    Two tests may make a difference only together. Where the other alone makes one, it is the
+    other's.
     """
     sizes = next(iter(_breaking(condition, seen)), None)
-    if sizes is None or 1 not in (sizes[name] for name in condition.names):
+    if sizes is None or all(sizes[name] > 1 for name in condition.names):
         return True
     usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
     others = [name for name in _neighbours_first(condition, seen, usual)
               if name not in condition.names]  # fmt: skip
-    for name in others[:_PAIRS]:
-        alone, both = ask({**usual, name: 1}), ask({**sizes, name: 1})
+    for name, size in itertools.product(others[:_PAIRS], (1, 0)):
+        alone, both = ask({**usual, name: size}), ask({**sizes, name: size})
         if alone is not None and both is not None and alone.ok and not both.ok:
             return False
     return True
