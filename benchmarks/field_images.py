@@ -87,8 +87,12 @@ def segmentation(name: str) -> Made:
 
 def detection(name: str) -> Made:
     make = getattr(importlib.import_module("torchvision.models.detection"), name)
-    sized = {} if "320" in name else {"min_size": 160, "max_size": 320}
+    sized: dict[str, Any] = {} if "320" in name else {"min_size": 160, "max_size": 320}
+    if "rcnn" in name:  # each proposal is a small network's work
+        sized |= {"rpn_post_nms_top_n_test": 30, "box_detections_per_img": 10}
     model = make(weights_backbone=None, num_classes=4, **sized, **_NO_WEIGHTS)
+    if "retinanet" in name:  # random weights that find something
+        nn.init.constant_(model.head.classification_head.cls_logits.bias, -2.0)
     sets: list[tuple[Any, ...]] = [([torch.rand(3, h, w)],) for h, w in ((160, 128), (128, 192))]
     return spread(model), sets
 
