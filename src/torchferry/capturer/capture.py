@@ -13,6 +13,7 @@ import torch
 from torch.export import Dim as TorchDim
 
 from torchferry.capturer.advice import advise, around
+from torchferry.capturer.constant import find_kept_tensors
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
@@ -163,6 +164,7 @@ class _Driver:
         self.errors: list[Exception] = []
         self.registered: tuple[str, ...] = ()
         self.patched = False  # patches are hit, so later strategies have them too
+        self.attributes = False  # the same of tensors that the model keeps in attributes
 
     def result(self) -> Captured:
         """Return what the first strategy that works gives, or raise `CaptureError`."""
@@ -184,9 +186,9 @@ class _Driver:
         for strategy in self._order():
             outcome = self._attempt(strategy)
             first = len(self.attempts) == 1
-            if first and outcome.error and (said := self._set_first_values(undo)):
-                self.errors.pop()  # the model is another one now
-                outcome = self._attempt(replace(strategy, text=f"the same after {said}"))
+            if first and outcome.error and (said := self._learn(undo)):
+                self.errors.pop()
+                outcome = self._attempt(replace(strategy, text=f"the same {said}"))
             found = self._captured(outcome)
             if strategy.patched:
                 self.patched = bool(outcome.hit)
@@ -208,12 +210,15 @@ class _Driver:
                     return found
         return None
 
-    def _set_first_values(self, undo: ExitStack) -> str:
-        """Set what a first call sets for all later ones; say what that is, if anything."""
+    def _learn(self, undo: ExitStack) -> str:
+        """Let the next traces know more of what the model keeps; say what, if anything."""
         values = find_first_values(self.model, self.seen)
         undo.callback(set_values(self.model, values))
         names = ", ".join(f"self.{Place(*owner)}" for owner in values)
-        return f"a first call, which sets {names}" if names else ""
+        said = [f"after a first call, which sets {names}"] * bool(names)
+        self.attributes = self._undecided_values() and bool(find_kept_tensors(self.model))
+        said += ["knowing the tensors in attributes"] * self.attributes
+        return ", ".join(said)
 
     def _order(self) -> Iterator[Strategy]:
         small = min(self.seen.sizes_of(self.seen.best).values(), default=2) < 2
@@ -241,7 +246,10 @@ class _Driver:
         return any("data-dependent" in str(error) for error in self.errors)
 
     def _attempt(self, strategy: Strategy) -> Outcome:
-        strategy = replace(strategy, patched=strategy.patched or self.patched, silenced=self.patch)
+        strategy = replace(
+            strategy, patched=strategy.patched or self.patched, silenced=self.patch,
+            attributes=self.attributes,
+        )  # fmt: skip
         number = len(self.attempts) + 1
         count = f" (trace {number} of at most {_TRACES})" if self.large else ""
         count = count or f" (trace {number})" * (number > 1)

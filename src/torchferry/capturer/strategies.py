@@ -24,6 +24,7 @@ class Strategy:
         silenced: whether those are whose absence goes unnoticed.
         checks: whether ``if ...: raise`` and ``assert`` on values are left to the run.
         constants: whether the values of buffers may decide.
+        attributes: whether those of other tensors that the model keeps may, too.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Strategy:
     silenced: bool = True
     checks: bool = False
     constants: bool = True
+    attributes: bool = False
 
 
 FIRST = Strategy("non-strict, sizes 0 and 1 not special", False, True, Dim.DYNAMIC)

@@ -87,7 +87,9 @@ def trace_model(
         _patches(strategy, custom_patches) as patching,
         checks as diff,
         around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
-        known_constants(model, strategy.constants and not strategy.strict) as written,
+        known_constants(
+            model, strategy.constants and not strategy.strict, attributes=strategy.attributes
+        ) as written,
         symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
         explicit_keywords(model, names),
         torch.no_grad(),
