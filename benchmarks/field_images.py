@@ -35,18 +35,24 @@ resnet18 resnet26d mobilenetv3_small_050 mnasnet_small ghostnet_050 regnetx_002 
 hardcorenas_a tinynet_e semnasnet_075 lcnet_035 fbnetc_100 spnasnet_100 repvgg_a0 mobileone_s0
 convnext_atto convnextv2_atto edgenext_xx_small fastvit_t8 repghostnet_050 vgg11 densenet121
 dla34 efficientnet_lite0 cspresnet50 nfnet_l0 poolformer_s12 mobilenetv4_conv_small selecsls42
-starnet_s1
+starnet_s1 resnetv2_50 skresnet18 rexnet_100 dpn68 hrnet_w18_small gernet_s efficientvit_b0
+mobilenetv3_large_075 resnet10t
 """
 TIMM_OF_ONE_SIZE = """
 vit_tiny_patch16_224 deit_tiny_patch16_224 mixer_s32_224 gmlp_ti16_224 resmlp_12_224 pit_ti_224
-xcit_nano_12_p16_224 mobilevit_xxs mobilevitv2_050 swin_tiny_patch4_window7_224
+xcit_nano_12_p16_224 mobilevit_xxs mobilevitv2_050 swin_tiny_patch4_window7_224 levit_128s
+visformer_tiny convit_tiny
 """
 
 
 def timm(name: str, of_one_size: bool = False) -> Made:
     create = importlib.import_module("timm").create_model
     if of_one_size:
-        sized = {} if name.startswith(("mobilevit", "pit", "xcit")) else {"img_size": 224}
+        sized = (
+            {}
+            if name.startswith(("mobilevit", "pit", "xcit", "levit", "convit", "visformer"))
+            else {"img_size": 224}
+        )
         model = create(name, num_classes=5, **sized)
         return spread(model), images((2, 3, 224, 224), (3, 3, 224, 224))
     return spread(create(name, num_classes=5)), images((2, 3, 64, 96), (3, 3, 96, 128))
@@ -57,7 +63,8 @@ def timm(name: str, of_one_size: bool = False) -> Made:
 TORCHVISION = """
 alexnet resnet18 squeezenet1_1 densenet121 mobilenet_v2 mobilenet_v3_small shufflenet_v2_x0_5
 mnasnet0_5 efficientnet_b0 regnet_y_400mf convnext_tiny resnext50_32x4d wide_resnet50_2 vgg11
-googlenet inception_v3 swin_t swin_v2_t
+googlenet inception_v3 swin_t swin_v2_t mobilenet_v3_large regnet_x_400mf shufflenet_v2_x1_0
+mnasnet0_75
 """
 SEGMENTATION = """
 fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large

@@ -128,9 +128,7 @@ def walks_through_an_object(self, x):
     return x
 
 
-@pytest.mark.parametrize(
-    "forward", [asks_an_attribute, asks_a_list, walks_through_an_object]
-)
+@pytest.mark.parametrize("forward", [asks_an_attribute, asks_a_list, walks_through_an_object])
 def test_values_of_other_tensors_decide(captured, forward):
     model = Keeps(forward)
     found = captured(model, SETS)

@@ -223,9 +223,11 @@ class _Driver:
     def _order(self) -> Iterator[Strategy]:
         small = min(self.seen.sizes_of(self.seen.best).values(), default=2) < 2
         for strategy in STRATEGIES:
-            if self.large and self.patch and self.rewriting and not strategy.patched:
+            again = self.large and self.patch and self.rewriting is not None
+            if again and strategy is FIRST:
                 continue  # without rewriting, it was traced twice
-            if self.large and len(self.errors) >= _TRACES and self._undecided_values():
+            enough = self.large and len(self.errors) >= (1 if again else _TRACES)
+            if enough and "data-dependent" in str(self.errors[-1]):
                 return
             if strategy.as_seen and not small:
                 continue  # that is what was tried first
