@@ -36,6 +36,21 @@ class Pools(torch.nn.Module):
         return features * self.scale[0] * self.levels.count
 
 
+class Codebook(torch.nn.Module):
+    """Divides its table by how often each row was used, once."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.rand(4, 2))
+        self.used = torch.nn.Parameter(torch.rand(4) + 1)
+        self.divided = None
+
+    def forward(self, x):
+        if self.divided is None:
+            self.divided = self.table / self.used[:, None]
+        return x @ self.divided
+
+
 def ratio(features, x):
     return torch.tensor(features.shape[1] / x.shape[1])
 
@@ -84,3 +99,14 @@ def test_a_refused_model_is_as_before():
     with pytest.raises(CaptureError, match="the values of a tensor decide"):
         capture(model, Observation.from_inputs(model, SETS))
     assert model.scale is None
+
+
+def test_a_tensor_that_no_input_decides():
+    sets = [(torch.rand(n, 4),) for n in (2, 3)]
+    model = Codebook()
+    assert find_first_values(model, Observation.from_inputs(model, sets[:1])) == {}  # who knows
+    program = torchferry.export(model, sets, progress=False)
+    assert program.report.ok, program.report.problems
+    x = torch.rand(5, 4)
+    torch.testing.assert_close(program(x), Codebook.forward(model, x))
+    torch.testing.assert_close(model.divided, model.table / model.used[:, None])

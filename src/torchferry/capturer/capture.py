@@ -185,9 +185,9 @@ class _Driver:
         unpatched: Captured | None = None
         for strategy in self._order():
             outcome = self._attempt(strategy)
-            first = len(self.attempts) == 1
-            if first and outcome.error and (said := self._learn(undo)):
-                self.errors.pop()
+            lacks = outcome.error or any(one.before == "None" for one in outcome.changed)
+            if lacks and len(self.attempts) == 1 and (said := self._learn(undo)):
+                self.errors.clear()
                 outcome = self._attempt(replace(strategy, text=f"the same {said}"))
             found = self._captured(outcome)
             if strategy.patched:

@@ -1,7 +1,8 @@
-"""Attributes that are None until the first call of a model, and numbers from then on.
+"""Attributes that are None until the first call of a model, and the same from then on.
 
-A detector measures once how much smaller its feature maps are than the images, and keeps that. In
-a trace of the first call the numbers are symbols; a later call has them as they are.
+A detector measures once how much smaller its feature maps are than the images, and keeps that; a
+codec divides its code book once by what was used of it. In a trace of the first call the numbers
+are symbols, and the tensors values of the trace; a later call has them as they are.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _CALLS = 3  # recorded calls that have to agree
 def find_first_values(model: torch.nn.Module, seen: Observation) -> dict[Owner, Any]:
     """Return what a first call sets of the attributes that are None, by module and name.
 
-    Only numbers and texts, in containers and objects too, that are the same whichever recorded
-    call is the first: they do not depend on the input.
+    Only what is the same whichever recorded call is the first: it does not depend on the input.
+    Numbers and texts, in containers and objects too, belong together: if one of them differs,
+    nothing is returned. A tensor that differs is left out.
 
     Args:
         model: any module; it is as before afterwards.
@@ -34,7 +36,7 @@ def find_first_values(model: torch.nn.Module, seen: Observation) -> dict[Owner, 
     """
     empty = {owner for owner, value in owners_of(model).items() if value is None}
     known: dict[Owner, Any] = {}
-    leaves: list[dict[Owner, Any]] = []
+    leaves: list[dict[Owner, dict[Any, Any]]] = []
     for call in seen.calls[:_CALLS] if empty else ():
         with state_kept(model):
             _, error = attempt(run_model, model, clone(seen.normalized(call)))
@@ -42,22 +44,43 @@ def find_first_values(model: torch.nn.Module, seen: Observation) -> dict[Owner, 
                 return {}
             known = {owner: value for owner, value in owners_of(model).items() if owner in empty}
             leaves.append(_leaves(model, empty))
-    if not leaves or any(one != leaves[0] for one in leaves):
-        return {}  # they belong together: none is set without the others
-    return {owner: known[owner] for owner in leaves[0]}
+    common = set[Owner]().union(*leaves)
+    alike = {owner for owner in common if _are_alike([one.get(owner) for one in leaves])}
+    apart = [one for one in leaves for owner in common - alike if not _holds_tensor(one, owner)]
+    return {} if apart else {owner: value for owner, value in known.items() if owner in alike}
 
 
 def _leaves(model: torch.nn.Module, owners: set[Owner]) -> dict[Owner, dict[Any, Any]]:
-    """The leaves of what some attributes hold now, if there are any, and none is a tensor."""
+    """The leaves of what some attributes hold now, if that is not None."""
     found: dict[Owner, dict[Any, Any]] = {}
     for place, value in find_places(model).items():
-        if (place.module, place.attribute) in owners:
-            found.setdefault((place.module, place.attribute), {})[place.path] = value
-    return {owner: leaves for owner, leaves in found.items() if _is_plain([*leaves.values()])}
+        owner = (place.module, place.attribute)
+        if owner in owners and not (value is None and not place.path):
+            found.setdefault(owner, {})[place.path] = value
+    return found
 
 
-def _is_plain(values: list[Any]) -> bool:
-    return values != [None] and not any(isinstance(value, torch.Tensor) for value in values)
+def _holds_tensor(leaves: dict[Owner, dict[Any, Any]], owner: Owner) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in leaves.get(owner, {}).values())
+
+
+def _are_alike(calls: list[dict[Any, Any] | None]) -> bool:
+    """Whether an attribute holds the same after each of several calls; of a tensor, of two."""
+    first, *others = calls
+    if first is None or (not others and any(isinstance(v, torch.Tensor) for v in first.values())):
+        return False
+    return all(
+        one is not None
+        and one.keys() == first.keys()
+        and all(map(_equal, one.values(), first.values()))
+        for one in others
+    )
+
+
+def _equal(value: Any, other: Any) -> bool:
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(value, other)
+    return type(value) is type(other) and bool(value == other)
 
 
 def set_values(model: torch.nn.Module, values: Mapping[Owner, Any]) -> Callable[[], None]:

@@ -16,6 +16,7 @@ from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patching import apply_patches
 from torchferry.capturer.settle import settle_guards
 from torchferry.converter import convert
+from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size, parse_size
 from torchferry.dims.spec import AxisSpec, parse_shapes
 from torchferry.errors import CaptureError, UsageError
@@ -41,6 +42,8 @@ def to_onnx(
     dynamic_shapes: Any = None,
     opset: int | None = None,
     functions: tuple[type[torch.nn.Module] | str, ...] = (),
+    input_names: Names = (),
+    output_names: Names = (),
 ) -> OnnxProgram:
     """Convert a module, or a program that was exported before, to ONNX.
 
@@ -54,6 +57,8 @@ def to_onnx(
         dynamic_shapes: as ``torch.export.export`` takes them; names may stand for ``Dim``.
         opset: ONNX operator set, 18 or newer; 20 when ``None``.
         functions: classes of modules (or their names) that become local ONNX functions.
+        input_names: of the ONNX model, in order, or ``{"ours": "yours"}``.
+        output_names: the same.
 
     Returns:
         A program that runs onnxruntime when it is called as the module is.
@@ -82,6 +87,7 @@ def to_onnx(
     else:
         program = load_program(Path(model)) if isinstance(model, str | Path) else model
     converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
+    rename_ends(converted, input_names, output_names)
     return OnnxProgram(converted, getattr(program, "program", program))
 
 

@@ -49,8 +49,8 @@ def _padded(_: Callable[..., Any]) -> Callable[..., Any]:
         left, right = (int(n) if isinstance(n, Tensor) else n for n in paddings)
         if mode != "reflect":
             return pad(hidden_states, (left, right), mode, value)
-        short = torch.sym_max(left, right) - hidden_states.shape[-1] + 1
-        extra = torch.sym_max(short, 0)
+        largest: Callable[[Any, Any], Any] = torch.sym_max
+        extra = largest(largest(left, right) - hidden_states.shape[-1] + 1, 0)
         padded = pad(pad(hidden_states, (0, extra)), (left, right), mode, value)
         return padded[..., : padded.shape[-1] - extra]
 
