@@ -144,7 +144,7 @@ def ultralytics(name: str) -> Made:
     head = model.model[-1]
     head.export, head.format, head.dynamic = True, "onnx", True
     wrapped = Suppresses(model) if last else model
-    return wrapped, images((1, 3, 64, 96), (2, 3, 96, 64))
+    return wrapped, images((2, 3, 64, 96), (3, 3, 96, 64))
 
 
 class Suppresses(nn.Module):

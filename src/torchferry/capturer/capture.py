@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -96,24 +96,27 @@ def capture(
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
-        drivers: list[_Driver] = []
-
-        def run(rewriting: Rewriting | None) -> Captured:
-            if not drivers or (rewriting and rewriting.diff):
-                drivers.append(
-                    _Driver(model, seen, patch, custom_patches, begin, rewriting=rewriting)
-                )
-                return drivers[-1].result()
-            # Nothing is rewritten: what the first one found still holds.
-            drivers[0].rewriting = rewriting
-            return drivers[0].result()
-
-        captured = capture_rewritten(model, seen, run, rewrite)
+        make = partial(_Driver, model, seen, patch, custom_patches, begin)
+        captured = capture_rewritten(model, seen, _runs(make), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(captured, program=program, registered=registered + captured.registered)
     captured = lifted.complete(captured) if lifted else captured
     _refuse_fixed(model, seen, captured)
     return settle_guards(model, seen, captured) if settle else captured
+
+
+def _runs(make: Callable[..., _Driver]) -> Callable[[Rewriting | None], Captured]:
+    """Captures with code rewritten; where none is, what was found without it still holds."""
+    drivers: list[_Driver] = []
+
+    def run(rewriting: Rewriting | None) -> Captured:
+        if not drivers or (rewriting and rewriting.diff):
+            drivers.append(make(rewriting=rewriting))
+            return drivers[-1].result()
+        drivers[0].rewriting = rewriting
+        return drivers[0].result()
+
+    return run
 
 
 def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:

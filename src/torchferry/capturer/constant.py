@@ -41,21 +41,19 @@ def known_constants(
     if not apply:
         yield []
         return
-    values = {name: tensor.detach().clone() for name, tensor in _tensors(model) if _fits(tensor)}
     kept = find_kept_tensors(model) if attributes else {}
-    copies = {place: tensor.detach().clone() for place, tensor in kept.items()}
+    tensors = [*_tensors(model), *((str(place), tensor) for place, tensor in kept.items())]
+    values = {name: tensor.detach().clone() for name, tensor in tensors if _fits(tensor)}
     written: list[str] = []
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         def entered(*args: Any, **kwargs: Any) -> Any:
-            known = [(name, one) for name, one in _tensors(model) if name in values]
-            for name, one in known:
+            lifted = {place: lift_constant(tensor) for place, tensor in kept.items()}
+            known = {name: one for name, one in _tensors(model) if name in values}
+            followed = [*known.items(), *((str(place), one) for place, one in lifted.items())]
+            for name, one in followed:
                 set_constant(one, values[name])
-            lifted = {place: lift_constant(value) for place, value in kept.items()}
-            for place, one in lifted.items():
-                set_constant(one, copies[place])
-            versions = [version_of(one) for _, one in known]
-            versions_lifted = [version_of(one) for one in lifted.values()]
+            versions = [version_of(one) for _, one in followed]
             with ExitStack() as stack:
                 # An object that cannot be copied stays what it is.
                 attempt(stack.enter_context, exchanged(model, lifted))
@@ -63,14 +61,9 @@ def known_constants(
             now = dict(_tensors(model))
             written[:] = [
                 name
-                for (name, one), version in zip(known, versions, strict=True)
-                if now.get(name) is not one or version_of(one) != version
+                for (name, one), version in zip(followed, versions, strict=True)
+                if version_of(one) != version or now.get(name) is not known.get(name)
             ]
-            written.extend(
-                str(place)
-                for (place, one), version in zip(lifted.items(), versions_lifted, strict=True)
-                if version_of(one) != version
-            )
             return result
 
         return entered

@@ -128,11 +128,9 @@ def lowers(
 
 def lowers(
     *targets: Any,
-    promote: Promotion | None = None,
-    operands: tuple[str, ...] | None = None,
-    complex: bool = False,
-    override: bool = False,
-) -> Callable[[Callable[..., Any]], Any]:
+    promote: Promotion | None = None, operands: tuple[str, ...] | None = None,
+    complex: bool = False, override: bool = False,
+) -> Callable[[Callable[..., Any]], Any]:  # fmt: skip
     """Register a function as the lowering of ATen overloads.
 
     The function is called ``f(b, *args, **kwargs)``: ``b`` is the `Block` that nodes are added
@@ -150,8 +148,7 @@ def lowers(
         operands: names of the arguments that are promoted; all of them when ``None``.
         complex: the function is for complex tensors, which are float tensors with a last axis of
             two. The other lowerings are never called with one.
-        override: register nothing yet: what is decorated becomes an `Override`. ``with`` it, the
-            function stands in the place of a lowering there is, and afterwards no more.
+        override: return an `Override`: ``with`` it, the function replaces the lowering there is.
 
     Raises:
         UsageError: a target has a lowering already, or the function's parameters are not the
@@ -160,22 +157,22 @@ def lowers(
     registry = _COMPLEX if complex else _PLAIN
 
     def register(write: Callable[..., Any]) -> Any:
-        if override:
-            changes = [_check_parameters(one, write, by_name=one is targets[0]) for one in targets]
-            rows = [Lowering(write, promote, operands, change) for change in changes]
-            return Override(write, registry, dict(zip(targets, rows, strict=True)))
+        rows: dict[Any, Lowering] = {}
         for place, target in enumerate(targets):
             if isinstance(target, Absent):
                 _ABSENT[target.name] = write
                 continue
-            if target in registry:
+            if target in registry and not override:
                 known = registry[target].write
                 raise UsageError(
                     f"{target} is lowered by {known.__module__}.{known.__qualname__} already: "
                     "remove one of the two, or have it replaced for a while: override=True"
                 )
             change = _check_parameters(target, write, by_name=place == 0)
-            registry[target] = Lowering(write, promote, operands, change)
+            rows[target] = Lowering(write, promote, operands, change)
+        if override:
+            return Override(write, registry, rows)
+        registry.update(rows)
         return write
 
     return register

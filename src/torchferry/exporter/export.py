@@ -62,14 +62,10 @@ def export(
     model: torch.nn.Module | ExportedProgram,
     seen: Observation | InputSets | Callable[..., Any],
     *,
-    target: Target = "onnx",
-    opset: int | None = None,
-    exporter: Exporter = "to_onnx",
-    tolerance: Tolerance | None = None,
-    title: str = "",
-    steps: Steps | None = None,
-    file: Path | None = None,
-    regions: Sequence[Region] = (),
+    target: Target = "onnx", opset: int | None = None,
+    exporter: Exporter = "to_onnx", tolerance: Tolerance | None = None,
+    title: str = "", steps: Steps | None = None,
+    file: Path | None = None, regions: Sequence[Region] = (),
     check: bool = True, rewrite: Rewrite = "auto", strict: bool = False,
     sizes: Stated = None, budget: float | None = None,
     progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
@@ -96,7 +92,7 @@ def export(
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
         onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
         state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
-        input_names: of the ONNX model, in order, or ``{"ours": "yours"}``.
+        input_names: new names, in order or by the old ones: see `rename_ends`.
         output_names: the same.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
@@ -104,9 +100,9 @@ def export(
     Raises:
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
-    chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions))
-    names = (input_names, output_names)
-    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime, state, names=names)
+    chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
+    named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names))
+    plan = _Plan(*chosen, *named)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         model, seen, plan = _prepared(model, seen, sizes, plan)
@@ -175,8 +171,8 @@ class _Plan:
     budget: float | None
     onnxruntime: str | None
     state: State
+    names: tuple[Names, Names]
     lifted: Lifted | None = None
-    names: tuple[Names, Names] = ((), ())
 
     def __post_init__(self) -> None:
         check_options(
