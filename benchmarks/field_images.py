@@ -142,6 +142,15 @@ def ultralytics(name: str) -> Made:
             "cls": "ClassificationModel"}[task]  # fmt: skip
     model = spread(getattr(tasks, make)(f"{kind}.yaml", verbose=False)).eval()
     head = model.model[-1]
+    for module in model.modules():  # statistics of data, so that places differ in their scores
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        model.train()(torch.randn(2, 3, 128, 128))
+    model.eval()
+    for layers in getattr(head, "cv3", ()):
+        nn.init.zeros_(layers[-1].bias)
+        layers[-1].weight.data *= 0.02
     head.export, head.format, head.dynamic = True, "onnx", True
     wrapped = Suppresses(model) if last else model
     return wrapped, images((2, 3, 64, 96), (3, 3, 96, 64))
