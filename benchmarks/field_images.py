@@ -35,18 +35,24 @@ resnet18 resnet26d mobilenetv3_small_050 mnasnet_small ghostnet_050 regnetx_002 
 hardcorenas_a tinynet_e semnasnet_075 lcnet_035 fbnetc_100 spnasnet_100 repvgg_a0 mobileone_s0
 convnext_atto convnextv2_atto edgenext_xx_small fastvit_t8 repghostnet_050 vgg11 densenet121
 dla34 efficientnet_lite0 cspresnet50 nfnet_l0 poolformer_s12 mobilenetv4_conv_small selecsls42
-starnet_s1
+starnet_s1 resnetv2_50 skresnet18 rexnet_100 dpn68 hrnet_w18_small gernet_s efficientvit_b0
+mobilenetv3_large_075 resnet10t
 """
 TIMM_OF_ONE_SIZE = """
 vit_tiny_patch16_224 deit_tiny_patch16_224 mixer_s32_224 gmlp_ti16_224 resmlp_12_224 pit_ti_224
-xcit_nano_12_p16_224 mobilevit_xxs mobilevitv2_050 swin_tiny_patch4_window7_224
+xcit_nano_12_p16_224 mobilevit_xxs mobilevitv2_050 swin_tiny_patch4_window7_224 levit_128s
+visformer_tiny convit_tiny
 """
 
 
 def timm(name: str, of_one_size: bool = False) -> Made:
     create = importlib.import_module("timm").create_model
     if of_one_size:
-        sized = {} if name.startswith(("mobilevit", "pit", "xcit")) else {"img_size": 224}
+        sized = (
+            {}
+            if name.startswith(("mobilevit", "pit", "xcit", "levit", "convit", "visformer"))
+            else {"img_size": 224}
+        )
         model = create(name, num_classes=5, **sized)
         return spread(model), images((2, 3, 224, 224), (3, 3, 224, 224))
     return spread(create(name, num_classes=5)), images((2, 3, 64, 96), (3, 3, 96, 128))
@@ -57,7 +63,8 @@ def timm(name: str, of_one_size: bool = False) -> Made:
 TORCHVISION = """
 alexnet resnet18 squeezenet1_1 densenet121 mobilenet_v2 mobilenet_v3_small shufflenet_v2_x0_5
 mnasnet0_5 efficientnet_b0 regnet_y_400mf convnext_tiny resnext50_32x4d wide_resnet50_2 vgg11
-googlenet inception_v3 swin_t swin_v2_t
+googlenet inception_v3 swin_t swin_v2_t mobilenet_v3_large regnet_x_400mf shufflenet_v2_x1_0
+mnasnet0_75
 """
 SEGMENTATION = """
 fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large
@@ -87,8 +94,12 @@ def segmentation(name: str) -> Made:
 
 def detection(name: str) -> Made:
     make = getattr(importlib.import_module("torchvision.models.detection"), name)
-    sized = {} if "320" in name else {"min_size": 160, "max_size": 320}
+    sized: dict[str, Any] = {} if "320" in name else {"min_size": 160, "max_size": 320}
+    if "rcnn" in name:  # each proposal is a small network's work
+        sized |= {"rpn_post_nms_top_n_test": 30, "box_detections_per_img": 10}
     model = make(weights_backbone=None, num_classes=4, **sized, **_NO_WEIGHTS)
+    if "retinanet" in name:  # random weights that find something
+        nn.init.constant_(model.head.classification_head.cls_logits.bias, -2.0)
     sets: list[tuple[Any, ...]] = [([torch.rand(3, h, w)],) for h, w in ((160, 128), (128, 192))]
     return spread(model), sets
 
@@ -131,9 +142,18 @@ def ultralytics(name: str) -> Made:
             "cls": "ClassificationModel"}[task]  # fmt: skip
     model = spread(getattr(tasks, make)(f"{kind}.yaml", verbose=False)).eval()
     head = model.model[-1]
+    for module in model.modules():  # statistics of data, so that places differ in their scores
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        model.train()(torch.randn(2, 3, 128, 128))
+    model.eval()
+    for layers in getattr(head, "cv3", ()):
+        nn.init.zeros_(layers[-1].bias)
+        layers[-1].weight.data *= 0.02
     head.export, head.format, head.dynamic = True, "onnx", True
     wrapped = Suppresses(model) if last else model
-    return wrapped, images((1, 3, 64, 96), (2, 3, 96, 64))
+    return wrapped, images((2, 3, 64, 96), (3, 3, 96, 64))
 
 
 class Suppresses(nn.Module):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from field_images import IMAGES, Factory, Made, images
+from field_transformers import TRANSFORMERS
 from torch import nn
 
 __all__ = ["FACTORIES"]
@@ -107,7 +108,8 @@ def ddim() -> Made:
 
 WAVES = {"Spectrogram": {}, "MelSpectrogram": {"n_fft": 128, "n_mels": 20}, "MFCC": {},
          "AmplitudeToDB": {}, "MuLawEncoding": {}, "Resample": {"orig_freq": 3, "new_freq": 2},
-         "LFCC": {}, "Vol": {"gain": 2.0}, "Preemphasis": {}}  # fmt: skip
+         "LFCC": {}, "Vol": {"gain": 2.0}, "Preemphasis": {}, "Deemphasis": {},
+         "SlidingWindowCmn": {}, "ComputeDeltas": {}}  # fmt: skip
 
 
 def transform(name: str, size: dict[str, Any]) -> Made:
@@ -150,7 +152,8 @@ def audio(name: str) -> Made:
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "GCNConv": {}, "GATConv": {"heads": 2}, "GATv2Conv": {"heads": 2}, "SAGEConv": {},
     "TransformerConv": {"heads": 2}, "ChebConv": {"K": 2}, "TAGConv": {}, "ARMAConv": {},
-    "SGConv": {}, "GraphConv": {}, "LEConv": {}, "ResGatedGraphConv": {},
+    "SGConv": {}, "GraphConv": {}, "LEConv": {}, "ResGatedGraphConv": {}, "MFConv": {},
+    "FeaStConv": {},
 }  # fmt: skip
 
 
@@ -262,6 +265,7 @@ ROWS: dict[str, dict[str, Factory]] = {
     "torch_geometric": {name: partial(graph, name, size) for name, size in CONVOLUTIONS.items()},
     "peft": {name: partial(adapter, name) for name in ADAPTERS.split()},
     "torchao": {name: partial(quantized, *row) for name, row in QUANTIZED.items()},
+    "transformers": TRANSFORMERS,
     "sentence-transformers": {mode: partial(sentences, mode) for mode in ("mean", "cls", "max")},
 }
 FACTORIES: dict[str, Factory] = {

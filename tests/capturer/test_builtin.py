@@ -1,4 +1,4 @@
-"""Sizes that pass ``len``, ``int``, ``float`` and ``divmod``."""
+"""Sizes that pass ``len``, ``int``, ``float``, ``min`` and so on."""
 
 import builtins
 import math
@@ -17,6 +17,9 @@ SPELLINGS = {
     "int of a quotient": lambda x: x[:, : int(x.shape[1] / 2)],
     "int of a ceiling": lambda x: x * int(math.ceil(float(x.shape[1]) / 4) * 4),
     "divmod": lambda x: x * divmod(x.shape[1], 3)[0] + divmod(x.shape[2], 2)[1],
+    "least of ratios": lambda x: x * min(7 / x.shape[1], 9 / x.shape[2]),
+    "largest of three": lambda x: x[:, : int(max([x.shape[1] / 2, x.shape[2] / 3, 1.5]))],
+    "least by a key": lambda x: x * min(x.shape[1:], key=lambda size: 3),
     "map": lambda x: x.reshape(-1, *map(int, x.shape[1:])),
     "LongTensor": lambda x: x * torch.LongTensor([x.shape[1], x.shape[2]]).sum(),
     "IntTensor of a shape": lambda x: x * torch.IntTensor(list(x.shape)).sum(),

@@ -374,3 +374,20 @@ def test_threads_capture_one_after_the_other_and_leave_the_streams_alone():
         assert list(executor.map(work, (3, 4, 5))) == [(), (), ()]
     assert (sys.stdout, sys.stderr) == streams
     assert logger.getEffectiveLevel() == before
+
+
+class Asks(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+def test_a_large_model_is_traced_twice_before_it_is_refused(monkeypatch):
+    monkeypatch.setattr(sys.modules[capture.__module__], "_LARGE", 0)
+    seen = Observation.from_inputs(Asks(), [(torch.ones(n),) for n in (2, 3)])
+    steps = []
+    with pytest.raises(CaptureError, match="the values of a tensor decide") as caught:
+        capture(Asks(), seen, rewrite=False, progress=steps.append)
+    assert [text for text, _ in caught.value.attempts] == [FIRST, "the same with patches"]
+    assert [step.rpartition(" (")[2] for step in steps] == [
+        "trace 1 of at most 2)", "trace 2 of at most 2)",
+    ]  # fmt: skip

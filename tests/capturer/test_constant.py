@@ -89,3 +89,71 @@ def test_the_model_keeps_its_values_and_a_block_may_do_nothing():
         model(SETS[0][0])
     assert written == ["k"]
     assert model.k == 6
+
+
+class Times:
+    def __init__(self):
+        self.steps = torch.tensor([5, 3, 1])
+        self.table = torch.rand(7)
+
+
+class Keeps(torch.nn.Module):
+    """Tensors that are no buffers: in an attribute, a list, an object of the model's own."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.k = torch.tensor(4)
+        self.items = [torch.tensor(4), torch.tensor(1)]
+        self.times = Times()
+        self.function = forward
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def asks_an_attribute(self, x):
+    return x * 2 if self.k > 2 else x
+
+
+def asks_a_list(self, x):
+    for k in self.items:
+        x = x * 2 if k > 2 else x - 1
+    return x
+
+
+def walks_through_an_object(self, x):
+    for time in self.times.steps:
+        before = time - 2
+        x = x + (self.times.table[before] if before >= 0 else self.times.table[0])
+    return x
+
+
+@pytest.mark.parametrize("forward", [asks_an_attribute, asks_a_list, walks_through_an_object])
+def test_values_of_other_tensors_decide(captured, forward):
+    model = Keeps(forward)
+    found = captured(model, SETS)
+    assert found.attempts[-1].strategy == "the same knowing the tensors in attributes"
+    assert model.k.item() == 4
+    assert type(model.times.steps) is torch.Tensor
+    x = torch.rand(5, 3)
+    torch.testing.assert_close(found.program.module()(x=x), model(x))
+
+
+def writes_a_list(self, x):
+    x = x * 2 if self.items[0] > 2 else x
+    self.items[0] += 1
+    return x
+
+
+def writes_an_object(self, x):
+    x = x * 2 if self.times.steps.max() > 2 else x
+    self.times.steps[0] = 7
+    return x
+
+
+@pytest.mark.parametrize("forward", [writes_a_list, writes_an_object])
+def test_but_not_if_a_call_writes_to_them(forward):
+    model = Keeps(forward)
+    with pytest.raises(CaptureError, match="the values of a tensor decide"):
+        capture(model, Observation.from_inputs(model, SETS), rewrite=False)
+    assert type(model.items[0]) is torch.Tensor

@@ -1,6 +1,8 @@
+import pytest
 import torch
 
 from torchferry.capturer import Attempt, Captured, Fixed, capture
+from torchferry.errors import UsageError
 from torchferry.observer import Observation
 
 
@@ -29,3 +31,23 @@ def test_a_program_is_saved_whole(tmp_path):
     Captured(program, {}, ()).save(path)
     assert list(tmp_path.iterdir()) == [path]
     assert torch.export.load(path).module()(-torch.ones(2)).tolist() == [0, 0]
+
+
+class Adds(torch.nn.Module):
+    def forward(self, x, y=None, *, z=2):
+        return x + y * z
+
+
+def test_a_capture_is_called_by_position_or_by_name():
+    sets = [(torch.rand(n, 3), torch.rand(n, 3)) for n in (2, 4)]
+    captured = capture(Adds(), Observation.from_inputs(Adds(), sets))
+    x, y = torch.rand(5, 3), torch.rand(5, 3)
+    for found in (captured(x, y), captured(x, y=y), captured(y=y, x=x)):
+        torch.testing.assert_close(found, x + y * 2)
+    for args, kwargs, says in (
+        ((x, y, x), {}, "takes x, y, not 3 arguments by position"),
+        ((x,), {"x": x}, "takes x, y, not x by position"),
+        ((x,), {}, "captured with y: give it too"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            captured(*args, **kwargs)

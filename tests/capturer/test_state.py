@@ -260,3 +260,29 @@ def test_classes_are_as_before_afterwards():
     ):
         raise ZeroDivisionError
     assert (dict(vars(Parent)), dict(vars(Child)), dict(vars(torch.nn.ReLU))) == before
+
+
+class Keeps(torch.nn.Module):
+    """Sets a grid in every call, and counts its calls if asked to."""
+
+    grid = torch.empty(0)
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts, self.calls = counts, 0
+
+    def forward(self, x):
+        self.grid = torch.arange(x.shape[0]).float()
+        if self.counts:
+            self.calls += 1
+        return x + self.grid * self.calls
+
+
+@pytest.mark.parametrize(("counts", "want"), [(False, []), (True, ["1.calls"])])
+def test_modules_that_a_trace_puts_others_in_place_of(counts, want):
+    shared = torch.nn.ReLU()  # torch.export traces proxies of all modules where some are shared
+    model = torch.nn.Sequential(shared, Keeps(counts), shared)
+    seen = Observation.from_inputs(model, [(torch.ones(n),) for n in (3, 5)])
+    changed = capture(model, seen).changed
+    assert [one.name for one in changed] == want
+    assert all("self.calls += 1" in one.line for one in changed)

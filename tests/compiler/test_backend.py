@@ -365,6 +365,12 @@ def test_wrong_settings_are_told(settings: dict[str, Any]) -> None:
         onnx_custom_backend(module, [torch.ones(1)], **settings)
 
 
+def test_sessions_have_the_options_that_are_asked_for() -> None:
+    run, sessions = compiled(torch.relu, session_options={"intra_op_num_threads": 3})
+    equal(run(torch.ones(2)), torch.ones(2))
+    assert sessions[0]["sess"].get_session_options().intra_op_num_threads == 3
+
+
 def test_a_provider_that_is_not_there_is_told_and_the_graph_runs(caplog: Any) -> None:
     run, sessions = compiled(torch.relu, providers=["NoSuchProvider"])
     equal(run(torch.ones(2)), torch.ones(2))

@@ -6,7 +6,7 @@ import torch
 
 from torchferry.compiler.session import TensorSession, providers_for
 from torchferry.converter.weight import weight_value
-from torchferry.errors import RunError
+from torchferry.errors import RunError, UsageError
 
 CPU = torch.device("cpu")
 TEXT = """<ir_version: 10, opset_import: ["" : 20]>
@@ -89,3 +89,27 @@ def test_providers() -> None:
         providers_for(torch.device("xpu"))
     with pytest.raises(RunError, match="no Unknown"):
         providers_for(CPU, ["Unknown"])
+
+
+def test_options_and_configuration_entries() -> None:
+    asked = {"intra_op_num_threads": 1, "session.set_denormal_as_zero": "1"}
+    model = ir.from_onnx_text(TEXT)
+    session = TensorSession(model, ["CPUExecutionProvider"], CPU, options=asked)
+    options = session.session.get_session_options()
+    assert options.intra_op_num_threads == 1
+    assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("threads", 1, "SessionOptions have no 'threads' to set"),
+        ("add_session_config_entry", 1, "have no 'add_session_config_entry' to set"),
+        ("intra_op_num_threads", "two", "session option intra_op_num_threads='two'"),
+    ],
+)
+def test_options_that_onnxruntime_does_not_have(name: str, value: object, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        TensorSession(
+            ir.from_onnx_text(TEXT), ["CPUExecutionProvider"], CPU, options={name: value}
+        )

@@ -145,3 +145,38 @@ def test_what_this_torch_has_is_as_our_lowerings_say():
     """A typo in a name or in a parameter of ours would be taken for another version's."""
     assert changed() == {}
     assert set(absent()) <= {"aten.cholesky.default", "aten.qr.default"}  # gone in 2.14
+
+
+@lowers(torch.ops.aten.gelu.default, override=True)
+def sharp(b, x, approximate="none"):
+    return b.Relu(x)
+
+
+def converted():
+    program = torchferry.to_onnx(torch.nn.GELU(), (torch.rand(2),))
+    return [node.op_type for node in program.model.graph]
+
+
+def test_a_lowering_is_replaced_for_a_while():
+    before = converted()
+    assert "Relu" not in before
+    with sharp:
+        assert converted() == ["Relu"]
+        with sharp:
+            assert converted() == ["Relu"]
+        assert converted() == ["Relu"]
+    assert converted() == before
+
+
+def test_an_override_of_what_has_no_lowering_leaves_none():
+    target = torch.ops.aten._assert_async.msg  # no value, so nobody lowers it
+    assert find_lowering(target) is None
+    with lowers(target, override=True)(lambda b, x, assert_msg: None) as nothing:
+        assert nothing is None
+        assert find_lowering(target) is not None
+    assert find_lowering(target) is None
+
+
+def test_an_override_has_the_parameters_of_the_schema():
+    with pytest.raises(UsageError, match="it has no argument y"):
+        lowers(torch.ops.aten.gelu.default, override=True)(lambda b, x, y: x)

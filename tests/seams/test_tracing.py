@@ -60,3 +60,15 @@ def test_a_model_is_observed_while_another_thread_exports():
 
     torch.export.export(Waits(3, 2), (torch.ones(2, 3),), strict=False)
     assert calls == [1]
+
+
+def test_values_of_a_lifted_tensor_are_known():
+    kept = torch.tensor(3)
+
+    class Asks(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if tracing.lift_constant(kept) > 2 else x
+
+    program = torch.export.export(Asks(), (torch.ones(2),))
+    assert program.module()(torch.ones(2)).tolist() == [2, 2]
+    assert tracing.lift_constant(kept).item() == 3

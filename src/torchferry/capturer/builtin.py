@@ -1,11 +1,13 @@
-"""``len``, ``int``, ``float`` and the like of sizes, which would be those of the example.
+"""``len``, ``int``, ``float``, ``min`` and the like of sizes, which would be those of the example.
 
-Python has these functions return numbers, so that a size loses its name there. While a model is
-traced, its own modules have others by these names, which return symbols of symbols.
+Python has these functions return numbers, or ask which of two sizes is less, so that a size loses
+its name there. While a model is traced, its own modules have others by these names, which return
+symbols of symbols.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import math
@@ -88,7 +90,23 @@ def _root(value: Any, original: Callable[[Any], float] = math.sqrt) -> Any:
     return value**0.5 if _is_symbolic(value) else original(value)
 
 
-_FUNCTIONS: dict[str, Any] = {"len": _length, "divmod": _divmod}
+def _least(name: str) -> Callable[..., Any]:
+    """``min`` or ``max``, of ratios of sizes too."""
+    join = {"min": torch.sym_min, "max": torch.sym_max}[name]
+
+    def least(*args: Any, **kwargs: Any) -> Any:
+        values = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        if not kwargs and any(isinstance(value, torch.SymFloat) for value in values):
+            return functools.reduce(join, values)
+        # torch.export has its own while it traces, for whole sizes.
+        return getattr(builtins, name)(*args, **kwargs)
+
+    return least
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "len": _length, "divmod": _divmod, "min": _least("min"), "max": _least("max"),
+}  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "int": _Class(int, torch.sym_int, torch.SymInt),
     "float": _Class(float, torch.sym_float, torch.SymFloat),
@@ -106,7 +124,7 @@ _TENSORS: dict[str, Any] = {
 
 @contextmanager
 def symbolic_builtins(model: torch.nn.Module, apply: bool = True) -> Iterator[None]:
-    """Have sizes pass ``len``, ``int``, ``float`` and ``divmod`` in the code of a model.
+    """Have sizes pass ``len``, ``int``, ``float``, ``min`` and so on in the code of a model.
 
     Those of ``torch.LongTensor([height, width])`` and ``math.sqrt`` are kept for all.
 

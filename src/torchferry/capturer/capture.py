@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field, replace
-from functools import partial
-from io import StringIO
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch.export import Dim as TorchDim
-from torch.export import ExportedProgram
 
 from torchferry.capturer.advice import advise, around
-from torchferry.capturer.builtin import symbolic_builtins
-from torchferry.capturer.constant import known_constants
+from torchferry.capturer.constant import find_kept_tensors
 from torchferry.capturer.draft import undecided_lines
-from torchferry.capturer.entry import around_forward
 from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.input_observer import as_observation
 from torchferry.capturer.lift import State, check_state, lift_state
-from torchferry.capturer.lifted import name_lifted
 from torchferry.capturer.patch import Patch
-from torchferry.capturer.patches import PATCHES
-from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
-from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
+from torchferry.capturer.places import Place
 from torchferry.capturer.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured, brief_error
 from torchferry.capturer.rewrite import Rewriting, rewritten
 from torchferry.capturer.rewriting import Rewrite, capture_rewritten
 from torchferry.capturer.settle import settle_guards
 from torchferry.capturer.shapes import export_arguments
-from torchferry.capturer.state import Change, watch_state, written_buffers
-from torchferry.capturer.watch import ShapeEvents, line_of_error, watch_shapes
+from torchferry.capturer.state import written_buffers
+from torchferry.capturer.strategies import DIAGNOSIS, FIRST, STRATEGIES, Strategy
+from torchferry.capturer.tracing import Outcome, silent, trace_model
+from torchferry.capturer.warm import find_first_values, set_values
+from torchferry.capturer.watch import line_of_error
 from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
@@ -45,8 +40,6 @@ from torchferry.observer.guards import guard_lines
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.progress import Progress, show_steps
 from torchferry.values.fast_path import disable_fast_paths
-from torchferry.values.oblivious import sizes_oblivious
-from torchferry.values.randomness import random_kept
 
 __all__ = ["capture"]
 
@@ -54,54 +47,10 @@ __all__ = ["capture"]
 # A trace replaces what all threads share: methods, the standard streams, torch's loggers.
 _LOCK = threading.RLock()
 
+_LARGE = 100  # modules: a trace takes seconds
+_TRACES = 2  # of a large model, before it is refused where values decide
 
-@dataclass(frozen=True)
-class _Strategy:
-    text: str
-    strict: bool
-    oblivious: bool
-    hint: Any
-    as_seen: bool = False
-    patched: bool = False
-    silenced: bool = True  # with the patches whose absence goes unnoticed
-    checks: bool = False  # ``if ...: raise`` and ``assert`` on values are left to the run
-    constants: bool = True  # the values of buffers may decide
-
-
-_FIRST = _Strategy("non-strict, sizes 0 and 1 not special", False, True, TorchDim.DYNAMIC)
-_STRATEGIES = (
-    _FIRST,
-    replace(_FIRST, text="the same with patches", patched=True),
-    replace(_FIRST, text="the same, checks of values left to the run", checks=True),
-    _Strategy("non-strict", False, False, TorchDim.DYNAMIC),
-    _Strategy("strict", True, False, TorchDim.DYNAMIC),
-    _Strategy(
-        "non-strict, sizes of 0 and 1 as seen", False, False, TorchDim.DYNAMIC, as_seen=True
-    ),
-)
-# Only to learn which dimensions the code fixes: what AUTO gives up is reported as a fault.
-_DIAGNOSIS = _Strategy("non-strict, fixed sizes allowed", False, True, TorchDim.AUTO)
-
-# What torch says when the code fixes a size, in general, and to 0 or 1.
 _SYMBOLIC = "Change that line so that it does not need the number"
-_FIXES = ("Constraints violated", "conflicts between user-specified ranges and inferred ranges")
-
-
-@dataclass
-class _Outcome:
-    shapes: Any = None
-    events: ShapeEvents = field(default_factory=ShapeEvents)
-    program: ExportedProgram | None = None
-    error: Exception | None = None
-    hit: tuple[str, ...] = ()
-    changed: list[Change] = field(default_factory=list)
-    rewritten: str = ""
-    joined: tuple[str, ...] = ()
-
-    @property
-    def fixes(self) -> bool:
-        """Whether it failed because the code fixes a dynamic size."""
-        return any(text in str(self.error) for text in _FIXES)
 
 
 def capture(
@@ -146,14 +95,28 @@ def capture(
         model, seen = lifted.model, lifted.seen
     registered = register_arguments(seen)
     registered += register_containers([call.outputs for call in seen.calls])
-    drive = partial(_Driver, model, seen, patch, custom_patches)
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
-        captured = capture_rewritten(model, seen, lambda given: drive(given).run(begin), rewrite)
+        make = partial(_Driver, model, seen, patch, custom_patches, begin)
+        captured = capture_rewritten(model, seen, _runs(make), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(captured, program=program, registered=registered + captured.registered)
     captured = lifted.complete(captured) if lifted else captured
     _refuse_fixed(model, seen, captured)
     return settle_guards(model, seen, captured) if settle else captured
+
+
+def _runs(make: Callable[..., _Driver]) -> Callable[[Rewriting | None], Captured]:
+    """Captures with code rewritten; where none is, what was found without it still holds."""
+    drivers: list[_Driver] = []
+
+    def run(rewriting: Rewriting | None) -> Captured:
+        if not drivers or (rewriting and rewriting.diff):
+            drivers.append(make(rewriting=rewriting))
+            return drivers[-1].result()
+        drivers[0].rewriting = rewriting
+        return drivers[0].result()
+
+    return run
 
 
 def _refuse_fixed(model: torch.nn.Module, seen: Observation, captured: Captured) -> None:
@@ -179,28 +142,56 @@ class _Driver:
         seen: Observation,
         patch: bool,
         custom_patches: Sequence[Patch | type[Any]],
+        begin: Callable[[str], object],
+        *,
         rewriting: Rewriting | None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            model: as `capture` has it, and so the rest.
+            seen: its calls.
+            patch: whether patches may be used.
+            custom_patches: further ones.
+            begin: called with the name of each strategy.
+            rewriting: what is rewritten; ``None`` where nothing is to be.
+        """
         self.model = model
         self.seen = seen
         self.patch = patch
         self.custom_patches = custom_patches
-        self.rewriting = rewriting  # None where nothing is to be rewritten
+        self.begin = begin
+        self.rewriting = rewriting
+        self.large = sum(1 for _ in model.modules()) > _LARGE
         self.attempts: list[Attempt] = []
         self.errors: list[Exception] = []
         self.registered: tuple[str, ...] = ()
         self.patched = False  # patches are hit, so later strategies have them too
+        self.attributes = False  # the same of tensors that the model keeps in attributes
 
-    def run(self, begin: Callable[[str], object]) -> Captured:
-        """Return what the first strategy that works gives, or raise `CaptureError`.
+    def result(self) -> Captured:
+        """Return what the first strategy that works gives, or raise `CaptureError`."""
+        if self.found is None:
+            raise self._failure()
+        return self.found
 
-        Args:
-            begin: called with the name of each strategy.
-        """
+    @cached_property
+    def found(self) -> Captured | None:
+        """What the first strategy that works gives."""
+        with ExitStack() as undo:
+            found = self._tried(undo)
+            if found is not None:
+                undo.pop_all()  # the model keeps what a first call sets, as it does after one
+            return found
+
+    def _tried(self, undo: ExitStack) -> Captured | None:
         unpatched: Captured | None = None
         for strategy in self._order():
-            begin(f"capture: {strategy.text}")
             outcome = self._attempt(strategy)
+            lacks = outcome.error or any(one.before == "None" for one in outcome.changed)
+            if lacks and len(self.attempts) == 1 and (said := self._learn(undo)):
+                self.errors.clear()
+                outcome = self._attempt(replace(strategy, text=f"the same {said}"))
             found = self._captured(outcome)
             if strategy.patched:
                 self.patched = bool(outcome.hit)
@@ -212,7 +203,7 @@ class _Driver:
                     else replace(unpatched, attempts=tuple(self.attempts))
                 )
             if found is not None:
-                if not _faults(found) or strategy is not _FIRST or not self.patch:
+                if not _faults(found) or strategy is not FIRST or not self.patch:
                     return found
                 unpatched = found  # the patches come next and may do better
             # LSTM and GRU lose a dynamic length where sizes 0 and 1 are not special, only there.
@@ -220,11 +211,27 @@ class _Driver:
                 found = self._diagnose(strategy) if outcome.fixes else None
                 if found is not None:
                     return found
-        raise self._failure()
+        return None
 
-    def _order(self) -> Iterator[_Strategy]:
+    def _learn(self, undo: ExitStack) -> str:
+        """Let the next traces know more of what the model keeps; say what, if anything."""
+        values = find_first_values(self.model, self.seen)
+        undo.callback(set_values(self.model, values))
+        names = ", ".join(f"self.{Place(*owner)}" for owner in values)
+        said = [f"after a first call, which sets {names}"] * bool(names)
+        self.attributes = self._undecided_values() and bool(find_kept_tensors(self.model))
+        said += ["knowing the tensors in attributes"] * self.attributes
+        return ", ".join(said)
+
+    def _order(self) -> Iterator[Strategy]:
         small = min(self.seen.sizes_of(self.seen.best).values(), default=2) < 2
-        for strategy in _STRATEGIES:
+        for strategy in STRATEGIES:
+            again = self.large and self.patch and self.rewriting is not None
+            if again and strategy is FIRST:
+                continue  # without rewriting, it was traced twice
+            enough = self.large and len(self.errors) >= (1 if again else _TRACES)
+            if enough and "data-dependent" in str(self.errors[-1]):
+                return
             if strategy.as_seen and not small:
                 continue  # that is what was tried first
             if strategy.checks and not self._stopped_by_checks():
@@ -234,16 +241,25 @@ class _Driver:
 
     def _stopped_by_checks(self) -> bool:
         """Whether values decided something, and checks are what may have asked for them."""
-        if self.rewriting is not None or not any(
-            "data-dependent" in str(error) for error in self.errors
-        ):
+        if self.rewriting is not None or not self._undecided_values():
             return False
         with rewritten(self.model, only_checks=True) as found:
             return bool(found.diff)
 
-    def _attempt(self, strategy: _Strategy) -> _Outcome:
-        strategy = replace(strategy, patched=strategy.patched or self.patched, silenced=self.patch)
-        outcome = _try(self.model, self.seen, strategy, self.custom_patches)
+    def _undecided_values(self) -> bool:
+        """Whether values decided something in a trace that failed."""
+        return any("data-dependent" in str(error) for error in self.errors)
+
+    def _attempt(self, strategy: Strategy) -> Outcome:
+        strategy = replace(
+            strategy, patched=strategy.patched or self.patched, silenced=self.patch,
+            attributes=self.attributes,
+        )  # fmt: skip
+        number = len(self.attempts) + 1
+        count = f" (trace {number} of at most {_TRACES})" if self.large else ""
+        count = count or f" (trace {number})" * (number > 1)
+        self.begin(f"capture: {strategy.text}{count}")
+        outcome = trace_model(self.model, self.seen, strategy, self.custom_patches)
         if "not a known type" in str(outcome.error) and not self.registered:
             # Outputs were not recorded: one run shows their classes.
             args, kwargs = self.seen.inputs_at(self.seen.sizes_of(self.seen.best))
@@ -251,19 +267,19 @@ class _Driver:
                 result = self.model(*args, **accept_aliases(self.model, kwargs))
             self.registered = register_containers(result)
             if self.registered:
-                outcome = _try(self.model, self.seen, strategy, self.custom_patches)
+                outcome = trace_model(self.model, self.seen, strategy, self.custom_patches)
         error = None if outcome.error is None else brief_error(outcome.error)
         self.attempts.append(Attempt(strategy.text, error, outcome.hit))
         if outcome.error is not None:
             self.errors.append(outcome.error)
         return outcome
 
-    def _diagnose(self, failed: _Strategy) -> Captured | None:
+    def _diagnose(self, failed: Strategy) -> Captured | None:
         # Where only a size of 0 or 1 works, it is fixed to that.
-        diagnosis = replace(_DIAGNOSIS, as_seen=failed.as_seen, oblivious=not failed.as_seen)
+        diagnosis = replace(DIAGNOSIS, as_seen=failed.as_seen, oblivious=not failed.as_seen)
         return self._captured(self._attempt(diagnosis))
 
-    def _captured(self, outcome: _Outcome) -> Captured | None:
+    def _captured(self, outcome: Outcome) -> Captured | None:
         if outcome.program is None:
             return None
         return Captured(
@@ -295,7 +311,7 @@ class _Driver:
             f"{advice.rewrite}. What each strategy said:",
             *(f"  {a.strategy}: {a.error}" for a in self.attempts),
         ]
-        if "data-dependent" in str(error):
+        if "data-dependent" in str(error) and not self.large:  # that traces once more
             others = [at for at in self._undecided() if at != line]
             told += ["Other lines like it:"] * bool(others) + [f"  {at}" for at in others[:3]]
         failure = CaptureError(
@@ -307,7 +323,7 @@ class _Driver:
 
     def _undecided(self) -> tuple[str, ...]:
         names = accept_aliases(self.model, self.seen.normalized(self.seen.best)[1])
-        with _silent(), explicit_keywords(self.model, names), torch.no_grad():
+        with silent(), explicit_keywords(self.model, names), torch.no_grad():
             args, kwargs, shapes = export_arguments(self.model, self.seen, TorchDim.DYNAMIC)
             return undecided_lines(self.model, args, kwargs, shapes)
 
@@ -315,86 +331,3 @@ class _Driver:
 def _faults(captured: Captured) -> int:
     """Fixed dimensions and buffers that are written to: what patches may avert."""
     return len(captured.fixed) + len(written_buffers(captured.program))
-
-
-def _try(
-    model: torch.nn.Module,
-    seen: Observation,
-    strategy: _Strategy,
-    custom_patches: Sequence[Patch | type[Any]],
-) -> _Outcome:
-    outcome, names = _Outcome(), accept_aliases(model, seen.normalized(seen.best)[1])
-    window = bool(sliding_layers(names))
-    checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")
-    with (
-        _patches(strategy, custom_patches) as patching,
-        checks as diff,
-        around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
-        known_constants(model, strategy.constants and not strategy.strict) as written,
-        symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
-        explicit_keywords(model, names),
-        torch.no_grad(),
-        random_kept(),  # Dynamo draws as it begins
-        watch_shapes() as outcome.events,
-        sizes_oblivious(strategy.oblivious),
-        _silent(),
-    ):
-        args, kwargs, outcome.shapes = export_arguments(
-            model, seen, strategy.hint, as_seen=strategy.as_seen
-        )
-        for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
-            layer.cumulative_length = layer.keys.shape[-2]
-        try:
-            outcome.program = name_lifted(
-                torch.export.export(
-                    model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
-                )
-            )
-        # The driver's wrapper: torch.export lets any exception of the user's code through.
-        except Exception as error:  # noqa: BLE001
-            outcome.error = error
-    if written:
-        return _try(model, seen, replace(strategy, constants=False), custom_patches)
-    outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
-    return outcome
-
-
-@contextmanager
-def _patches(
-    strategy: _Strategy, custom_patches: Sequence[Patch | type[Any]]
-) -> Iterator[Patching]:
-    if strategy.patched:
-        with torch_export_patches(custom_patches=custom_patches) as patching:
-            yield patching
-    else:
-        with apply_patches([p for p in PATCHES if p.silent and strategy.silenced]) as patching:
-            yield patching
-
-
-def _entered(
-    model: torch.nn.Module, changed: list[Change], strict: bool, window: bool
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What is done around ``forward``: count tokens by the mask, notice changed attributes."""
-
-    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def entered(*args: Any, **kwargs: Any) -> Any:
-            if window:
-                count_by_mask(kwargs)
-            if strict:  # Dynamo would trace the watching too
-                return forward(*args, **kwargs)
-            with watch_state(model) as found:
-                result = forward(*args, **kwargs)
-            changed[:] = found
-            return result
-
-        return entered
-
-    return wrap
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """No warnings, and nothing printed: torch prints the graph of a failed trace."""
-    with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-        warnings.simplefilter("ignore")
-        yield

@@ -19,7 +19,8 @@ from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
 __all__ = [
-    "ABSENT", "Place", "exchanged", "find_places", "owners_of", "read_place", "state_kept",
+    "ABSENT", "Owner", "Place", "exchanged", "find_places", "owners_of", "read_place",
+    "state_kept",
 ]  # fmt: skip
 
 ABSENT = object()

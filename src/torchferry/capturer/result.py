@@ -86,6 +86,25 @@ class Captured:
     unproven: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program on the arguments of the model, by position or by name.
+
+        Raises:
+            UsageError: an argument is missing, or given twice, or there are too many.
+        """
+        names = self.program.module_call_graph[0].signature.forward_arg_names or []
+        by_position, by_name = self.program.example_inputs or ((), {})
+        if not args or len(by_position) == len(args):
+            return self.program.module()(*args, **kwargs)
+        if len(args) > len(names) or (twice := kwargs.keys() & {*names[: len(args)]}):
+            many = f"{len(args)} arguments" if len(args) > len(names) else min(twice)
+            raise UsageError(f"the program takes {', '.join(names)}, not {many} by position")
+        named = {**dict(zip(names, args, strict=False)), **kwargs}
+        if missing := {*names[: len(by_position)], *by_name} - named.keys():
+            raise UsageError(f"the program was captured with {min(missing)}: give it too")
+        first = [named.pop(name) for name in names[: len(by_position)]]
+        return self.program.module()(*first, **{name: named[name] for name in by_name})
+
     @property
     def sizes(self) -> dict[str, int]:
         """The size of each dimension that the program takes at one size only, by name."""

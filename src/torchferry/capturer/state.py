@@ -74,7 +74,7 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
     after = _state(model)
     for place in {**before, **after}:
         value, now = before.get(place, _ABSENT), after.get(place, _ABSENT)
-        first = watch.first_use(model, *place)
+        first = watch.first_use(*place)
         if first is not SET and _differ(value, now) and (place in before or first is not UNSEEN):
             full = ".".join(filter(None, place))
             line = "" if first is UNSEEN else first
@@ -88,10 +88,10 @@ def watch_attributes(model: torch.nn.Module) -> Iterator[Watch]:
     Args:
         model: any module; numbers, texts, tensors and containers of its submodules count too.
     """
-    watch = Watch()
+    watch = Watch(model)
     with _LOCK, ExitStack() as stack:
         for path, name in _state(model):
-            stack.enter_context(watch.attribute(type(model.get_submodule(path)), name))
+            stack.enter_context(watch.attribute(type(watch.modules[path]), name))
         for cls in {type(module) for module in model.modules()}:
             stack.enter_context(watch.missing(cls))
         yield watch
@@ -105,17 +105,24 @@ SET, UNSEEN = "set", "unseen"
 class Watch:
     """Notes what is done first with attributes: a line reads them, or they are set.
 
+    A tracer has a module stand for another, with its dictionary: so that tells which it is.
+
+    Args:
+        model: whose modules are watched.
+
     Attributes:
-        first: ``id`` of a module, and a name → `SET`, or the line that reads it.
+        modules: of the model, by path.
+        first: ``id`` of a module's dictionary, and a name → `SET`, or the line that reads it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.modules = dict(model.named_modules())
         self.first: dict[tuple[int, str], str] = {}
         self.replaced: set[tuple[type[Any], str]] = set()
 
-    def first_use(self, model: torch.nn.Module, path: str, name: str) -> str:
+    def first_use(self, path: str, name: str) -> str:
         """The line that read an attribute before it was set; else `SET` or `UNSEEN`."""
-        return self.first.get((id(model.get_submodule(path)), name), UNSEEN)
+        return self.first.get((id(vars(self.modules[path])), name), UNSEEN)
 
     @contextmanager
     def attribute(self, cls: type[Any], name: str) -> Iterator[None]:
@@ -137,7 +144,7 @@ class Watch:
 
         def write(module: Any, value: Any) -> None:
             if not torch.compiler.is_dynamo_compiling():
-                self.first.setdefault((id(module), name), SET)
+                self.first.setdefault((id(vars(module)), name), SET)
             vars(module)[name] = value
 
         def delete(module: Any) -> None:
@@ -175,8 +182,8 @@ class Watch:
                 type.__setattr__(cls, "__getattr__", own)
 
     def _note(self, module: Any, name: str) -> None:
-        if (id(module), name) not in self.first:
-            self.first[id(module), name] = line_of_frame(sys._getframe(2))
+        if (id(vars(module)), name) not in self.first:
+            self.first[id(vars(module)), name] = line_of_frame(sys._getframe(2))
 
 
 def written_buffers(program: ExportedProgram) -> set[str]:

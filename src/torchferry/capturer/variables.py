@@ -125,7 +125,7 @@ class _History:
         for place in {**self.last, **now}:
             owner = (place.module, place.attribute)
             rebound = before.get(owner, ABSENT) is not after.get(owner, ABSENT)
-            first = watch.first_use(self.model, *owner)
+            first = watch.first_use(*owner)
             unread = first is SET or (first is UNSEEN and owner not in before)
             old, new = self.last.get(place, ABSENT), now.get(place, ABSENT)
             if old is new and isinstance(new, torch.Tensor):

@@ -40,6 +40,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "storage": (MutableMapping, "a dictionary"),
     "dump_prefix": (str, "a string"),
     "providers": ((list, tuple), "a list of onnxruntime's execution providers"),
+    "session_options": (Mapping, "a dictionary of onnxruntime's session options"),
     "keep_values": (bool, "True or False"),
     "cache": (bool, "True or False"),
     "verify": (bool, "True or False"),
@@ -57,12 +58,10 @@ def onnx_custom_backend(
     storage: MutableMapping[str, Any] | None = None,
     dump_prefix: str | None = None,
     providers: Sequence[Provider] | None = None,
-    keep_values: bool = False,
-    cache: bool = True,
-    verify: bool = False,
-    verbose: int = 0,
-    mode: str | None = None,
-) -> Callable[..., Any]:
+    session_options: Mapping[str, Any] | None = None,
+    keep_values: bool = False, cache: bool = True, verify: bool = False,
+    verbose: int = 0, mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """Compile a graph of ``torch.compile`` for onnxruntime.
 
     Without gradients parameters and buffers become weights of the session, which is made anew
@@ -80,6 +79,7 @@ def onnx_custom_backend(
         dump_prefix: write ``PREFIX_0.onnx`` and so on, and the FX graphs in ``PREFIX_0.txt``.
         providers: onnxruntime's execution providers, or pairs with options (the CUDA one captures
             graphs with ``enable_cuda_graph``); by the tensors' device when ``None``.
+        session_options: of onnxruntime: ``{"intra_op_num_threads": 2}``; entries with a dot too.
         keep_values: keep copies of what each call is given and returns in the storage.
         cache: keep graphs of fixed sizes on disk, see `read_config`; not with a storage or a dump.
         verify: hold each graph's first call at each set of sizes to PyTorch: see `verified`.
@@ -94,7 +94,8 @@ def onnx_custom_backend(
     """
     own = {"target_opset": target_opset, "optimize": optimize, "storage": storage,
            "dump_prefix": dump_prefix, "providers": providers, "keep_values": keep_values,
-           "cache": cache, "verify": verify, "verbose": verbose}  # fmt: skip
+           "cache": cache, "verify": verify, "verbose": verbose,
+           "session_options": session_options}  # fmt: skip
     _check_mode(mode)
     return _compile(graph_module, args, _settings(own, options))
 

@@ -64,7 +64,10 @@ class CachedGraph:
             return None
         providers = providers_for(_CPU, self._settings.providers)
         try:
-            session = TensorSession(entry.model, providers, _CPU, entry.weights(tensors))
+            session = TensorSession(
+                entry.model, providers, _CPU, entry.weights(tensors),
+                options=self._settings.session_options,
+            )  # fmt: skip
         except (RunError, RuntimeError, LookupError, TypeError, ValueError) as error:
             # An entry that somebody else wrote may say anything of how weights lie.
             _log.info("a graph from the cache is made again: %s", error)

@@ -149,7 +149,8 @@ class CompiledGraph:
             widen(nodes_without_kernel(model, ir.DataType.BFLOAT16))
         devices = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
         device = max(devices, key=lambda d: d.type != "cpu", default=torch.device("cpu"))
-        session = TensorSession(model, providers_for(device, settings.providers), device)
+        providers = providers_for(device, settings.providers)
+        session = TensorSession(model, providers, device, options=settings.session_options)
         level = logging.INFO if settings.verbose else logging.DEBUG
         _log.log(level, "a graph of %d nodes became %d", len(self._module.graph.nodes),
                  len(model.graph))  # fmt: skip

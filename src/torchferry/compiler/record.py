@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -32,6 +32,7 @@ class Settings:
         opset: ONNX operator set.
         options: the rewrites; ``None`` for none.
         providers: onnxruntime's execution providers; by the device of the tensors when ``None``.
+        session_options: attributes and configuration entries of onnxruntime's sessions.
         storage: where a dictionary for each compiled graph goes.
         dump_prefix: how the names of dumped files begin.
         keep_values: keep the inputs and outputs of every call in the storage.
@@ -49,6 +50,7 @@ class Settings:
     verbose: int = 0
     cache: bool = True
     verify: bool = False
+    session_options: Mapping[str, Any] | None = None
 
 
 def record(

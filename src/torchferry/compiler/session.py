@@ -21,7 +21,7 @@ from torchferry.compiler.cuda import (
     stream_of,
     with_device,
 )
-from torchferry.errors import RunError
+from torchferry.errors import RunError, UsageError
 from torchferry.optimizer import kernel_library
 from torchferry.seams.ort import c_session, c_state, ort_errors, sharer
 from torchferry.seams.pytorch import from_dlpack
@@ -57,6 +57,8 @@ class TensorSession:
         providers: Sequence[Provider],
         device: torch.device,
         weights: Mapping[str, Any] | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Load a model.
 
@@ -67,9 +69,11 @@ class TensorSession:
                 ``enable_cuda_graph``.
             device: where outputs are wanted.
             weights: for a `proto`, the tensors that are only named in it.
+            options: attributes of onnxruntime's ``SessionOptions``, and configuration entries.
 
         Raises:
             RunError: onnxruntime refuses the model.
+            UsageError: it has no such option, or not with that value.
         """
         if isinstance(model, ir.Model):
             large = [v for v in model.graph.initializers.values() if _is_large(v)]
@@ -79,7 +83,7 @@ class TensorSession:
             self.proto = model
         self._device, self._stream = device, stream_of(device)
         wanted = with_device(providers, device, self._stream)
-        self.session = self._loaded(_options(model), weights or {}, wanted)
+        self.session = self._loaded(_options(model, options or {}), weights or {}, wanted)
         self.inputs = tuple(value.name for value in self.session.get_inputs())
         self.outputs = tuple(value.name for value in self.session.get_outputs())
         sizes = [size for value in self.session.get_outputs() for size in value.shape or ["?"]]
@@ -174,10 +178,22 @@ class TensorSession:
             torch.cuda.current_stream(self._device).synchronize()
 
 
-def _options(model: ir.Model | onnx.ModelProto) -> onnxruntime.SessionOptions:
+def _options(
+    model: ir.Model | onnx.ModelProto, wanted: Mapping[str, Any]
+) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = torch.get_num_threads()
+    for name, value in wanted.items():
+        if "." in name:
+            options.add_session_config_entry(name, str(value))
+            continue
+        if not hasattr(options, name) or callable(getattr(options, name)):
+            raise UsageError(f"onnxruntime's SessionOptions have no {name!r} to set")
+        try:
+            setattr(options, name, value)
+        except TypeError as error:
+            raise UsageError(f"session option {name}={value!r}: {_short(error)}") from error
     library = kernel_library(model)
     if library is None:
         return options

@@ -135,11 +135,13 @@ def is_view(node: fx.Node, viewed: fx.Node, sizes: Mapping[str, int] | None = No
         made: dict[fx.Node, Any] = {}
         for arg in node.all_input_nodes:
             made[arg] = pytree.tree_map(partial(_of_fixed_size, sizes=sizes), arg.meta.get("val"))
+        if None in pytree.tree_leaves(list(made.values())):  # of a size that nobody knows
+            return True  # better refuse too much than lose a write
         values, named = fx.node.map_arg((node.args, node.kwargs), lambda arg: made[arg])
         try:
             result = operator(*values, **named)
-        except (IndexError, RuntimeError, TypeError, ValueError):  # a size that is not known
-            return True  # better refuse too much than lose a write
+        except (IndexError, RuntimeError, TypeError, ValueError):
+            return True
     return bool(_storages(made[viewed]) & _storages(result))
 
 

@@ -6,7 +6,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 
@@ -16,6 +16,7 @@ from torchferry.seams.pytorch import OpOverload, schema_of
 
 __all__ = [
     "Lowering",
+    "Override",
     "Promotion",
     "absent",
     "changed",
@@ -80,12 +81,56 @@ _ABSENT: dict[str, Callable[..., Any]] = {}
 _OURS = __name__.split(".", maxsplit=1)[0] + "."
 
 
+class Override:
+    """A lowering that stands in the place of another within a ``with`` block.
+
+    It is called as the function that it was made of.
+    """
+
+    def __init__(
+        self, write: Callable[..., Any], registry: dict[Any, Lowering], rows: dict[Any, Lowering]
+    ) -> None:
+        self._write, self._registry, self._rows = write, registry, rows
+        self._before: list[dict[Any, Lowering | None]] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself."""
+        return self._write(*args, **kwargs)
+
+    def __enter__(self) -> None:
+        """Put the function in the place of what is there, in all threads."""
+        _load()
+        self._before.append({target: self._registry.get(target) for target in self._rows})
+        self._registry.update(self._rows)
+
+    def __exit__(self, *_: object) -> None:
+        """Put what was there back."""
+        for target, row in self._before.pop().items():
+            if row is None:
+                del self._registry[target]
+            else:
+                self._registry[target] = row
+
+
+@overload
+def lowers(
+    *targets: Any, promote: Promotion | None = ..., operands: tuple[str, ...] | None = ...,
+    complex: bool = ..., override: Literal[False] = ...,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...  # fmt: skip
+
+
+@overload
+def lowers(
+    *targets: Any, promote: Promotion | None = ..., operands: tuple[str, ...] | None = ...,
+    complex: bool = ..., override: Literal[True],
+) -> Callable[[Callable[..., Any]], Override]: ...  # fmt: skip
+
+
 def lowers(
     *targets: Any,
-    promote: Promotion | None = None,
-    operands: tuple[str, ...] | None = None,
-    complex: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    promote: Promotion | None = None, operands: tuple[str, ...] | None = None,
+    complex: bool = False, override: bool = False,
+) -> Callable[[Callable[..., Any]], Any]:  # fmt: skip
     """Register a function as the lowering of ATen overloads.
 
     The function is called ``f(b, *args, **kwargs)``: ``b`` is the `Block` that nodes are added
@@ -103,26 +148,31 @@ def lowers(
         operands: names of the arguments that are promoted; all of them when ``None``.
         complex: the function is for complex tensors, which are float tensors with a last axis of
             two. The other lowerings are never called with one.
+        override: return an `Override`: ``with`` it, the function replaces the lowering there is.
 
     Raises:
         UsageError: a target has a lowering already, or the function's parameters are not the
             schema's.
     """
+    registry = _COMPLEX if complex else _PLAIN
 
-    def register(write: Callable[..., Any]) -> Callable[..., Any]:
-        registry = _COMPLEX if complex else _PLAIN
+    def register(write: Callable[..., Any]) -> Any:
+        rows: dict[Any, Lowering] = {}
         for place, target in enumerate(targets):
             if isinstance(target, Absent):
                 _ABSENT[target.name] = write
                 continue
-            if target in registry:
+            if target in registry and not override:
                 known = registry[target].write
                 raise UsageError(
                     f"{target} is lowered by {known.__module__}.{known.__qualname__} already: "
-                    "remove one of the two"
+                    "remove one of the two, or have it replaced for a while: override=True"
                 )
             change = _check_parameters(target, write, by_name=place == 0)
-            registry[target] = Lowering(write, promote, operands, change)
+            rows[target] = Lowering(write, promote, operands, change)
+        if override:
+            return Override(write, registry, rows)
+        registry.update(rows)
         return write
 
     return register

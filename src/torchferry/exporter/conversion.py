@@ -16,6 +16,7 @@ from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patching import apply_patches
 from torchferry.capturer.settle import settle_guards
 from torchferry.converter import convert
+from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size, parse_size
 from torchferry.dims.spec import AxisSpec, parse_shapes
 from torchferry.errors import CaptureError, UsageError
@@ -41,6 +42,8 @@ def to_onnx(
     dynamic_shapes: Any = None,
     opset: int | None = None,
     functions: tuple[type[torch.nn.Module] | str, ...] = (),
+    input_names: Names = (),
+    output_names: Names = (),
 ) -> OnnxProgram:
     """Convert a module, or a program that was exported before, to ONNX.
 
@@ -54,6 +57,8 @@ def to_onnx(
         dynamic_shapes: as ``torch.export.export`` takes them; names may stand for ``Dim``.
         opset: ONNX operator set, 18 or newer; 20 when ``None``.
         functions: classes of modules (or their names) that become local ONNX functions.
+        input_names: new names, in order or by the old ones: see `rename_ends`.
+        output_names: the same.
 
     Returns:
         A program that runs onnxruntime when it is called as the module is.
@@ -67,13 +72,7 @@ def to_onnx(
     dims: dict[tuple[ValuePath, int], Size] = {}
     if isinstance(model, torch.nn.Module):
         program: Any = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
-        parameters = inspect.signature(model.forward).parameters
-        defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-        positions: dict[Any, int] = {name: i for i, name in enumerate([*parameters][: len(args)])}
-        dims = {
-            ((positions.get(path[0], path[0]), *path[1:]), axis): size
-            for path, axis, size in _names(parse_shapes(dynamic_shapes), ())
-        }
+        defaults, dims = _stated(model, len(args), dynamic_shapes)
     elif args or kwargs or dynamic_shapes is not None:
         raise UsageError(
             f"a {type(model).__name__} is exported already: args, kwargs and dynamic_shapes are "
@@ -82,7 +81,22 @@ def to_onnx(
     else:
         program = load_program(Path(model)) if isinstance(model, str | Path) else model
     converted = convert(program, opset=opset, dims=dims, defaults=defaults, functions=functions)
+    rename_ends(converted, input_names, output_names)
     return OnnxProgram(converted, getattr(program, "program", program))
+
+
+def _stated(
+    model: torch.nn.Module, count: int, dynamic_shapes: Any
+) -> tuple[dict[str, Any], dict[tuple[ValuePath, int], Size]]:
+    """Forward's defaults, and the names of dimensions; ``count`` arguments are positional."""
+    parameters = inspect.signature(model.forward).parameters
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+    positions: dict[Any, int] = {name: i for i, name in enumerate([*parameters][:count])}
+    dims = {
+        ((positions.get(path[0], path[0]), *path[1:]), axis): size
+        for path, axis, size in _names(parse_shapes(dynamic_shapes), ())
+    }
+    return defaults, dims
 
 
 def _exported(

@@ -21,6 +21,7 @@ from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.rewriting import Rewrite
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
+from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter import outcome
@@ -61,17 +62,14 @@ def export(
     model: torch.nn.Module | ExportedProgram,
     seen: Observation | InputSets | Callable[..., Any],
     *,
-    target: Target = "onnx",
-    opset: int | None = None,
-    exporter: Exporter = "to_onnx",
-    tolerance: Tolerance | None = None,
-    title: str = "",
-    steps: Steps | None = None,
-    file: Path | None = None,
-    regions: Sequence[Region] = (),
+    target: Target = "onnx", opset: int | None = None,
+    exporter: Exporter = "to_onnx", tolerance: Tolerance | None = None,
+    title: str = "", steps: Steps | None = None,
+    file: Path | None = None, regions: Sequence[Region] = (),
     check: bool = True, rewrite: Rewrite = "auto", strict: bool = False,
     sizes: Stated = None, budget: float | None = None,
     progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
+    input_names: Names = (), output_names: Names = (),
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -94,14 +92,17 @@ def export(
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
         onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
         state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
+        input_names: new names, in order or by the old ones: see `rename_ends`.
+        output_names: the same.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
     Raises:
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
-    chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions))
-    plan = _Plan(*chosen, check, rewrite, strict, budget, onnxruntime, state)
+    chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
+    named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names))
+    plan = _Plan(*chosen, *named)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         model, seen, plan = _prepared(model, seen, sizes, plan)
@@ -170,6 +171,7 @@ class _Plan:
     budget: float | None
     onnxruntime: str | None
     state: State
+    names: tuple[Names, Names]
     lifted: Lifted | None = None
 
     def __post_init__(self) -> None:
@@ -269,7 +271,9 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
     with steps.step("optimize") as made:
         before = len(translated.graph)
         # The fused operators of onnxruntime's CPU provider know no bfloat16.
-        unfused = plan.target != "onnx" and _holds(translated, ir.DataType.BFLOAT16)
+        unfused = plan.target != "onnx" and any(
+            value.dtype == ir.DataType.BFLOAT16 for value in translated.graph.initializers.values()
+        )
         with withheld(translated, plan.regions):
             fused = plan.target != "onnx" and not unfused
             # An opset that was asked for stays, though newer ones have operators that fuse more.
@@ -323,6 +327,7 @@ def _converted(
             defaults=_defaults(seen),
             as_stored=bool(plan.regions),
         )
+        rename_ends(translated, *plan.names)
         made(counted(len(translated.graph), "node"))
     return captured, translated
 
@@ -347,6 +352,7 @@ def _with_torch(
             dims=_dims(seen, None),
             defaults=_defaults(seen),
         )
+        rename_ends(translated, *plan.names)
         attempts = (Attempt("torch.onnx.export", None),)
         made(counted(len(translated.graph), "node"))
     return Captured(program, shapes, attempts, find_fixed(program, seen)), translated
@@ -388,7 +394,3 @@ def _observation(
             "run it at least twice, with inputs of different sizes"
         )
     return seen
-
-
-def _holds(model: ir.Model, dtype: ir.DataType) -> bool:
-    return any(value.dtype == dtype for value in model.graph.initializers.values())

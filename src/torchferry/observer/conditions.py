@@ -221,7 +221,13 @@ def _plain(test: ast.Expression) -> ast.Expression:
 
 def _is_trivial(condition: Condition) -> bool:
     """Whether it holds for all sizes, since the user's names say that two sizes are one."""
-    match ast.parse(str(condition), mode="eval").body:
+    return _always_holds(ast.parse(str(condition), mode="eval").body)
+
+
+def _always_holds(test: ast.expr) -> bool:
+    match test:
+        case ast.BoolOp(op=op, values=values):
+            return (any if isinstance(op, ast.Or) else all)(map(_always_holds, values))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
             apart = parse_size(ast.unparse(left)) - parse_size(ast.unparse(right))
             if isinstance(apart, int):

@@ -9,8 +9,8 @@ from typing import Any
 from torchferry.seams.table import probe, reach
 
 __all__ = [
-    "aot_metadata", "compiles_here", "dynamo_stack", "is_traced_by_fx", "mark_constant",
-    "set_constant",
+    "aot_metadata", "compiles_here", "dynamo_stack", "is_traced_by_fx", "lift_constant",
+    "mark_constant", "set_constant",
 ]  # fmt: skip
 
 
@@ -48,6 +48,16 @@ def set_constant(tensor: Any, value: Any) -> None:
     proxy = None if mode is None or find is None else find(tensor, mode.tracer, None)
     if proxy is not None:
         proxy.constant = value
+
+
+def lift_constant(tensor: Any) -> Any:
+    """A copy of a tensor that the trace under way knows the values of.
+
+    Args:
+        tensor: a real one, which no trace follows.
+    """
+    copy = probe("torch.ops.aten.lift_fresh_copy.default")
+    return tensor if copy is None else copy(tensor)
 
 
 def compiles_here() -> bool:

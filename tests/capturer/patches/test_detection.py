@@ -37,6 +37,29 @@ def test_images_are_padded_to_the_largest():
     assert PATCHES[1].replace(None)(None, images[:1], 16).shape == (1, 3, 48, 64)
 
 
+def test_masks_are_pasted_at_once():
+    def paste(mask, box, height, width):  # as torchvision does, mask by mask
+        mask = torch.nn.functional.pad(mask, (1, 1, 1, 1))
+        center, half = (box[:2] + box[2:]) * 0.5, (box[2:] - box[:2]) * 0.5 * (7 / 5)
+        left, top = (center - half).long().tolist()
+        right, bottom = (center + half).long().tolist()
+        size = (max(bottom - top + 1, 1), max(right - left + 1, 1))
+        resized = torch.nn.functional.interpolate(mask[None], size, mode="bilinear")[0, 0]
+        image = torch.zeros(1, height, width)
+        for y in range(max(top, 0), min(bottom + 1, height)):
+            for x in range(max(left, 0), min(right + 1, width)):
+                image[0, y, x] = resized[y - top, x - left]
+        return image
+
+    torch.manual_seed(0)
+    masks = torch.rand(4, 1, 5, 5)
+    boxes = torch.tensor([[1.0, 2, 9, 8], [0, 0, 12, 10], [7.5, 3, 7.6, 3.1], [10, 8, 12, 10]])
+    pasted = PATCHES[2].replace(None)
+    want = torch.stack([paste(m, b, 10, 12) for m, b in zip(masks, boxes, strict=True)])
+    torch.testing.assert_close(pasted(masks, boxes, (10, 12)), want)
+    assert pasted(masks[:0], boxes[:0], (10, 12)).shape == (0, 1, 10, 12)
+
+
 def test_without_torchvision_nothing_is_replaced(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("torchvision")]:
         monkeypatch.delitem(sys.modules, name)

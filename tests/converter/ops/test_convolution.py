@@ -66,3 +66,12 @@ def test_a_symbolic_stride_is_refused_by_name():
                      (r(2, 4, 8), r(6, 4, 3), r(2)), (r(2, 4, 8), r(6, 4, 3), r(1)))  # fmt: skip
     with pytest.raises(LoweringFailed, match="its padding depends on the inputs' sizes"):
         translate(program, 20)
+
+
+def test_groups_that_vary_are_refused_by_name():
+    def per_channel(x):
+        return f.conv1d(x, torch.ones(3).repeat(x.shape[1], 1, 1), groups=x.shape[1])
+
+    program = export(per_channel, (r(2, 4, 9),), (r(2, 5, 9),))
+    with pytest.raises(LoweringFailed, match="number of groups, and it is a size that varies"):
+        translate(program, 20)

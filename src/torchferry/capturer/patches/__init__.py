@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchferry.capturer.patches import (
     attention,
+    codec,
     convolution,
     detection,
     fake_quantize,
@@ -31,6 +32,7 @@ PATCHES = (
     *selective_scan.PATCHES,
     *sliding_window.PATCHES,
     *padding.PATCHES,
+    *codec.PATCHES,
     *convolution.PATCHES,
     *sizes.PATCHES,
     *item.PATCHES,

@@ -1,7 +1,8 @@
 """torchvision's detectors: suppression of boxes class by class, and a batch of unlike images.
 
 Upstream takes one of two ways by the number of boxes, which data decides: the two keep the same.
-It writes each image into a larger one; what torch then asks of sizes holds for the example's.
+It writes each image into a larger one; what torch then asks of sizes holds for the example's. It
+resizes one mask after the other to the size of its box.
 """
 
 from __future__ import annotations
@@ -43,6 +44,44 @@ def _padded(_: Callable[..., Any]) -> Callable[..., Any]:
     return batch_images
 
 
+def _pasted(_: Callable[..., Any]) -> Callable[..., Any]:
+    def paste_masks_in_image(
+        masks: Tensor, boxes: Tensor, img_shape: tuple[Any, Any], padding: int = 1
+    ) -> Tensor:
+        """All masks at once, as products with the weights of a bilinear interpolation."""
+        scale = (masks.shape[-1] + 2 * padding) / masks.shape[-1]
+        masks = pad(masks, (padding,) * 4)
+        center, half = (boxes[:, :2] + boxes[:, 2:]) * 0.5, (boxes[:, 2:] - boxes[:, :2]) * 0.5
+        first = (center - half * scale).to(torch.int64)
+        last = (center + half * scale).to(torch.int64)
+        columns, rows = (
+            _weights(first[:, axis], last[:, axis], masks.shape[-1], img_shape[1 - axis]).to(masks)
+            for axis in (0, 1)
+        )
+        found: Tensor = rows[:, None] @ masks @ columns.mT[:, None]
+        return found
+
+    return paste_masks_in_image
+
+
+def _weights(first: Tensor, last: Tensor, size: int, length: Any) -> Tensor:
+    """How much each cell of a mask counts at each pixel of an image: (boxes, length, size).
+
+    Args:
+        first: the first pixel of each box along an axis.
+        last: the last.
+        size: how many cells a mask has.
+        length: how many pixels the image has.
+    """
+    pixels = torch.arange(length, device=first.device) - first[:, None]
+    count = (last - first + 1)[:, None]
+    # As interpolate(mode="bilinear", align_corners=False) places a pixel among the cells.
+    place = (pixels + 0.5) * (size / count.clamp(min=1)) - 0.5
+    distance = place.clamp(0, size - 1)[..., None] - torch.arange(size, device=first.device)
+    inside = (pixels >= 0) & (pixels < count)
+    return (1 - distance.abs()).clamp(min=0) * inside[..., None]
+
+
 PATCHES = (
     Patch(
         subject="torchvision.ops.boxes.batched_nms",
@@ -60,5 +99,16 @@ PATCHES = (
         silent=True,
         fingerprints=("819df0b1d63a",),
     ),
+    Patch(
+        subject="torchvision.models.detection.roi_heads.paste_masks_in_image",
+        why="masks, whose number data decides, are resized one by one to sizes that it decides",
+        link="https://docs.pytorch.org/vision/stable/models/mask_rcnn.html",
+        replace=_pasted,
+        silent=True,
+        fingerprints=("cb51da381a8f",),
+        places=partial(
+            find_copies, "torchvision.models.detection.roi_heads", "paste_masks_in_image"
+        ),
+    ),
 )
-"""Both."""
+"""All of them."""

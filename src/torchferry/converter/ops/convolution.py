@@ -31,8 +31,10 @@ def _convolved(
     stride: Any,
     padding: str | Any,
     dilation: Any,
-    groups: int,
+    groups: Any,
 ) -> ir.Value:
+    if isinstance(groups, ir.Value):
+        raise ValueError("ONNX fixes the number of groups, and it is a size that varies here")
     rank = len(weight.shape or ()) - 2
     x, alone = batched(b, x, rank)
     strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")

@@ -1,0 +1,159 @@
+"""One trace of a model by torch.export, with what is done around it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.capturer.builtin import symbolic_builtins
+from torchferry.capturer.constant import known_constants
+from torchferry.capturer.entry import around_forward
+from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.lifted import name_lifted
+from torchferry.capturer.patch import Patch
+from torchferry.capturer.patches import PATCHES
+from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
+from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
+from torchferry.capturer.rewrite import rewritten
+from torchferry.capturer.shapes import export_arguments
+from torchferry.capturer.state import Change, watch_state
+from torchferry.capturer.strategies import Strategy
+from torchferry.capturer.watch import ShapeEvents, watch_shapes
+from torchferry.observer import Observation
+from torchferry.observer.keywords import explicit_keywords
+from torchferry.values.oblivious import sizes_oblivious
+from torchferry.values.randomness import random_kept
+
+__all__ = ["Outcome", "silent", "trace_model"]
+
+_FIXES = ("Constraints violated", "conflicts between user-specified ranges and inferred ranges")
+
+
+@dataclass
+class Outcome:
+    """What a trace gave.
+
+    Attributes:
+        shapes: what torch.export heard of sizes.
+        events: what torch decided about sizes, and where.
+        program: the exported program, unless it failed.
+        error: why it failed.
+        hit: subjects of the patches that were called.
+        changed: attributes that ``forward`` changes.
+        rewritten: a diff of the checks that are left to the run.
+        joined: as `torchferry.capturer.Captured` has it.
+    """
+
+    shapes: Any = None
+    events: ShapeEvents = field(default_factory=ShapeEvents)
+    program: ExportedProgram | None = None
+    error: Exception | None = None
+    hit: tuple[str, ...] = ()
+    changed: list[Change] = field(default_factory=list)
+    rewritten: str = ""
+    joined: tuple[str, ...] = ()
+
+    @property
+    def fixes(self) -> bool:
+        """Whether it failed because the code fixes a dynamic size."""
+        return any(text in str(self.error) for text in _FIXES)
+
+
+def trace_model(
+    model: torch.nn.Module,
+    seen: Observation,
+    strategy: Strategy,
+    custom_patches: Sequence[Patch | type[Any]],
+) -> Outcome:
+    """Have torch.export trace a model once; twice if it writes to a buffer whose values it knew.
+
+    Args:
+        model: any module.
+        seen: its calls; the best is traced.
+        strategy: how.
+        custom_patches: beside those of the house.
+    """
+    outcome, names = Outcome(), accept_aliases(model, seen.normalized(seen.best)[1])
+    window = bool(sliding_layers(names))
+    checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")
+    with (
+        _patches(strategy, custom_patches) as patching,
+        checks as diff,
+        around_forward(model, _entered(model, outcome.changed, strategy.strict, window)),
+        known_constants(
+            model, strategy.constants and not strategy.strict, attributes=strategy.attributes
+        ) as written,
+        symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
+        explicit_keywords(model, names),
+        torch.no_grad(),
+        random_kept(),  # Dynamo draws as it begins
+        watch_shapes() as outcome.events,
+        sizes_oblivious(strategy.oblivious),
+        silent(),
+    ):
+        args, kwargs, outcome.shapes = export_arguments(
+            model, seen, strategy.hint, as_seen=strategy.as_seen
+        )
+        for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
+            layer.cumulative_length = layer.keys.shape[-2]
+        try:
+            outcome.program = name_lifted(
+                torch.export.export(
+                    model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
+                )
+            )
+        # The driver's wrapper: torch.export lets any exception of the user's code through.
+        except Exception as error:  # noqa: BLE001
+            outcome.error = error
+    if written:
+        return trace_model(model, seen, replace(strategy, constants=False), custom_patches)
+    outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
+    return outcome
+
+
+@contextmanager
+def _patches(
+    strategy: Strategy, custom_patches: Sequence[Patch | type[Any]]
+) -> Iterator[Patching]:
+    if strategy.patched:
+        with torch_export_patches(custom_patches=custom_patches) as patching:
+            yield patching
+    else:
+        with apply_patches([p for p in PATCHES if p.silent and strategy.silenced]) as patching:
+            yield patching
+
+
+def _entered(
+    model: torch.nn.Module, changed: list[Change], strict: bool, window: bool
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What is done around ``forward``: count tokens by the mask, notice changed attributes."""
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            if window:
+                count_by_mask(kwargs)
+            if strict:  # Dynamo would trace the watching too
+                return forward(*args, **kwargs)
+            with watch_state(model) as found:
+                result = forward(*args, **kwargs)
+            changed[:] = found
+            return result
+
+        return entered
+
+    return wrap
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """No warnings, and nothing printed: torch prints the graph of a failed trace."""
+    with warnings.catch_warnings(), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        yield
