@@ -77,6 +77,7 @@ PUBLIC = {
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
+    "deploy",
     "diagnose",
     "draw_svg",
     "dummy_llm",

@@ -1,0 +1,221 @@
+"""The graphs of a folder: exported and verified in floating point, then quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message  # type: ignore[import-untyped]  # it ships no types
+
+from torchferry.deployer.calibrate import fit_grids
+from torchferry.deployer.layout import GRAPHS, Graph
+from torchferry.deployer.sensitivity import measure_sensitivity
+from torchferry.exporter.export import export
+from torchferry.exporter.steps import Steps
+from torchferry.exporter.watch import run_sets
+from torchferry.graph import io
+from torchferry.graph.outline import read_proto
+from torchferry.observer import observe
+from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
+from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
+from torchferry.quantizer.linears import Linear, find_linears
+from torchferry.report.model import Report
+from torchferry.sources.source import Source
+
+__all__ = ["Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
+
+_CONDITIONS = "pkg.torchferry.conditions"  # for people, with lines of this machine's files
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a model is to be quantized.
+
+    Attributes:
+        rows: tokens to calibrate with; empty for the nearest grid.
+        loss: the largest KL divergence, in nats, that 4 bits may cost by estimate.
+        size: the largest file in bytes.
+    """
+
+    rows: Sequence[Any] = ()
+    loss: float | None = None
+    size: float | None = None
+
+
+@dataclass
+class Built:
+    """What was written.
+
+    Attributes:
+        sizes: bytes of each graph with its weights, by name.
+        bits: of each quantized weight, by the graph's name.
+        units: what 4 bits cost in each weight, if that was measured.
+        fitted: how many weights were fitted to texts.
+        exports: the reports of the graphs in floating point, by ``fp32`` and ``fp16``.
+    """
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    bits: dict[str, dict[str, int]] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
+    fitted: int = 0
+    exports: dict[str, Report] = field(default_factory=dict)
+
+
+def export_graph(source: Source, path: Path, steps: Steps, **options: Any) -> Report:
+    """Export a model to a file and verify it.
+
+    Args:
+        source: the model and its inputs.
+        path: of the graph.
+        steps: gets the steps of the export.
+        options: of `torchferry.exporter.export`.
+
+    Raises:
+        FerryError: see `export`.
+    """
+    with observe(source.model) as seen:
+        run_sets(source)
+    done = export(
+        source.model, source.observed(seen), title=source.title, steps=steps, file=path, **options
+    )
+    lighten(path)
+    if done.report is None:  # export always makes one
+        raise AssertionError
+    return done.report
+
+
+def lighten(path: Path) -> None:
+    """Remove what a saved graph says of the code it came from: a runtime has no use for it."""
+    model = read_proto(path)
+    nodes = list(model.graph.node)
+    while nodes:
+        node = nodes.pop()
+        node.ClearField("metadata_props")
+        for attribute in node.attribute:
+            nodes += [*attribute.g.node, *(n for graph in attribute.graphs for n in graph.node)]
+    for function in model.functions:
+        for node in function.node:
+            node.ClearField("metadata_props")
+    kept = [entry for entry in model.metadata_props if entry.key != _CONDITIONS]
+    copies: list[Message] = [type(entry)(key=entry.key, value=entry.value) for entry in kept]
+    del model.metadata_props[:]
+    model.metadata_props.extend(copies)
+    part = path.with_suffix(".part")
+    part.write_bytes(model.SerializeToString())
+    part.replace(path)
+
+
+def build_graphs(
+    source: Source,
+    load_half: Callable[[], Source],
+    graphs: Sequence[Graph],
+    folder: Path,
+    wanted: Wanted,
+    *,
+    kernel: str,
+    steps: Steps,
+    **options: Any,
+) -> Built:
+    """Write the graphs of a folder; what only quantized graphs are made of is removed again.
+
+    Args:
+        source: the model in float32.
+        load_half: gives the model in float16.
+        graphs: to write.
+        folder: of the deployment.
+        wanted: of the quantized graphs.
+        kernel: of int8: ``blocks`` or ``dynamic``.
+        steps: gets the steps.
+        options: of `export_graph`.
+    """
+    built = Built()
+    plain = {graph.floats: graph for graph in GRAPHS if graph.exact}
+    for floats in ("fp32", "fp16"):
+        if any(graph.floats == floats for graph in graphs):
+            path = folder / plain[floats].path
+            path.parent.mkdir(exist_ok=True)
+            this = source if floats == "fp32" else load_half()
+            built.exports[floats] = export_graph(this, path, steps, **options)
+    choice: tuple[frozenset[str], dict[str, Grid]] | None = None
+    for graph in graphs:
+        base = folder / plain[graph.floats].path
+        if graph.recipe:
+            recipe = RECIPES["int8-dynamic" if kernel == "dynamic" else graph.recipe]
+            recipe = RECIPES["int4"] if graph.recipe == "int4" else recipe
+            if choice is None and recipe.bits == 4:
+                choice = choose_grids(
+                    source, base, folder / graph.path, recipe,
+                    wanted=wanted, built=built, steps=steps,
+                )  # fmt: skip
+            wide, grids = choice if choice is not None and recipe.bits == 4 else ((), {})
+            with steps.step(f"quantize {graph.name}") as say:
+                done = quantize_file(base, folder / graph.path, recipe, wide=wide, grids=grids)
+                say(f"{len(done.bits)} weights")
+            built.bits[graph.name] = dict(done.bits)
+    _remove_bases(graphs, plain, folder)
+    for graph in graphs:
+        path = folder / graph.path
+        built.sizes[graph.name] = sum(
+            part.stat().st_size for part in (path, path.with_name(f"{path.name}_data"))
+            if part.is_file()
+        )  # fmt: skip
+    return built
+
+
+def _remove_bases(graphs: Sequence[Graph], plain: dict[str, Graph], folder: Path) -> None:
+    for graph in plain.values():
+        if graph not in graphs:
+            for part in folder.glob(f"{graph.path.as_posix()}*"):
+                part.unlink()
+
+
+def choose_grids(
+    source: Source,
+    base: Path,
+    path: Path,
+    recipe: Recipe,
+    *,
+    wanted: Wanted,
+    built: Built,
+    steps: Steps,
+) -> tuple[frozenset[str], dict[str, Grid]]:
+    """The weights that get 8 bits, and grids for the others.
+
+    Args:
+        source: the model in float32.
+        base: its graph in floating point.
+        path: a file that may be written to see how small the model gets.
+        recipe: of 4 bits.
+        wanted: the texts, and a target if there is one.
+        built: gets the table of sensitivity.
+        steps: gets the steps.
+    """
+    if not wanted.rows:
+        return frozenset(), {}
+    inner = _inner_linears(base)
+    with steps.step("measure sensitivity") as say:
+        built.units = measure_sensitivity(source.model, inner, recipe, wanted.rows)
+        least = quantize_file(base, path, recipe)
+        chosen = _chosen(built.units, recipe, wanted, least)
+        wide = frozenset(name for unit in chosen for name in unit.weights)
+        say(f"{len(wide)} weights get 8 bits")
+    with steps.step("calibrate") as say:
+        grids = fit_grids(source.model, inner, recipe, wanted.rows, wide=wide)
+        say(f"{len(grids)} weights fitted")
+    built.fitted = len(grids)
+    return wide, grids
+
+
+def _inner_linears(base: Path) -> list[Linear]:
+    """The products of a graph without the head and what shares its weight."""
+    linears = list(find_linears(io.load(base).graph))
+    return [linear for linear in linears if linear.weight is not linears[-1].weight]
+
+
+def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: Quantized) -> list[Unit]:
+    if wanted.loss is not None:
+        return choose_for_loss(units, wanted.loss)
+    extra = recipe.wide * least.nbytes if wanted.size is None else wanted.size - least.nbytes
+    return choose_for_size(units, extra)

@@ -1,0 +1,24 @@
+// Greedy tokens of a deployed decoder in transformers.js: one JSON argument, one JSON line.
+import { AutoModelForCausalLM, Tensor, env } from "@huggingface/transformers";
+
+const { place, dtype, steps, pad, batches } = JSON.parse(process.argv[1]);
+env.allowRemoteModels = false;
+env.localModelPath = place;
+const model = await AutoModelForCausalLM.from_pretrained("model", { dtype });
+
+const asTensor = (rows) =>
+  new Tensor("int64", BigInt64Array.from(rows.flat().map(BigInt)), [rows.length, rows[0].length]);
+const tokens = [];
+for (const { ids, mask } of batches) {
+  const output = await model.generate({
+    input_ids: asTensor(ids),
+    attention_mask: asTensor(mask),
+    max_new_tokens: steps,
+    min_new_tokens: steps,
+    do_sample: false,
+    pad_token_id: pad,
+  });
+  tokens.push(output.tolist().map((row) => row.map(Number)));
+}
+console.log(JSON.stringify(tokens));
+process.exit(0);

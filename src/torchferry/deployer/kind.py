@@ -1,0 +1,80 @@
+"""What kind of model is deployed, and which runtimes take that kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torchferry.errors import UsageError
+from torchferry.zoo.inputs.text import parameters_of
+
+__all__ = ["KINDS", "Kind", "check_runtimes", "kind_of"]
+
+Kind = Literal["decoder", "encoder", "image"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known of a kind of model.
+
+    Attributes:
+        runtimes: that take it.
+        kernel: of int8.
+    """
+
+    runtimes: tuple[str, ...]
+    kernel: Literal["blocks", "dynamic"]
+
+
+KINDS: dict[Kind, Traits] = {
+    "decoder": Traits(("onnxruntime", "genai", "optimum", "transformers.js"), "blocks"),
+    "encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
+    "image": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
+}
+
+
+def kind_of(model: Any, title: str) -> Kind:
+    """The kind of a model.
+
+    Raises:
+        UsageError: it is none of those that can be deployed.
+    """
+    parameters = parameters_of(model)
+    config = getattr(model, "config", None) or getattr(
+        getattr(model, "encoder", None), "config", 0
+    )
+    text, image = "input_ids" in parameters, "pixel_values" in parameters
+    if not config or text == image or getattr(config, "is_encoder_decoder", False):
+        raise UsageError(
+            f"{title} is {type(model).__name__}: torchferry deploys decoders, encoders and image "
+            "models of transformers. Use torchferry export for this one"
+        )
+    if image:
+        return "image"
+    generates = getattr(model, "can_generate", None)
+    return "decoder" if generates is not None and generates() else "encoder"
+
+
+def check_runtimes(
+    kind: Kind, runtimes: Sequence[str], precisions: Sequence[str], tokenizer: Any, title: str
+) -> None:
+    """Refuse, before any work is done, what a runtime or a recipe cannot take.
+
+    Raises:
+        UsageError: a runtime does not run this kind, or needs a tokenizer that the model lacks.
+    """
+    unable = [name for name in runtimes if name not in KINDS[kind].runtimes]
+    if unable:
+        raise UsageError(f"{unable[0]} runs no {kind}, which {title} is: leave it out of --for")
+    wanting = [name for name in runtimes if name in ("genai", "transformers.js")]
+    if tokenizer is None and wanting and kind != "image":
+        raise UsageError(
+            f"{title} has no tokenizer, and {wanting[0]} does not run without: give a model "
+            "folder that holds one, or deploy --for onnxruntime"
+        )
+    if "int4" in precisions and kind != "decoder":
+        raise UsageError(
+            f"int4 is for decoders, and {title} is an {kind} model: int8 takes half the size of "
+            "fp16 and computes nearly the same"
+        )
