@@ -1,7 +1,6 @@
 """The rules of the house (tests/house/house_rules.py), run over the repository.
 
-What a rule must let through is listed in ``EXCEPTIONS`` by name, with the reason. The second
-half shows each rule small sources that break it, and others that do not.
+Exceptions are listed by name, with the reason. The second half shows that each rule bites.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from torchferry.sources.source import Source
 
 __all__ = ["Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
 
+_BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
+"""What quantized graphs are made of, by ``fp32`` and ``fp16``."""
 _CONDITIONS = "pkg.torchferry.conditions"  # for people, with lines of this machine's files
 
 
@@ -131,41 +133,35 @@ def build_graphs(
         options: of `export_graph`.
     """
     built = Built()
-    plain = {graph.floats: graph for graph in GRAPHS if graph.exact}
-    for floats in ("fp32", "fp16"):
+    for floats, base in _BASES.items():
         if any(graph.floats == floats for graph in graphs):
-            path = folder / plain[floats].path
+            path = folder / base.path
             path.parent.mkdir(exist_ok=True)
             this = source if floats == "fp32" else load_half()
             built.exports[floats] = export_graph(this, path, steps, **options)
-    choice: tuple[frozenset[str], dict[str, Grid]] | None = None
+    choice: tuple[frozenset[str], dict[str, Grid]] = frozenset(), {}
+    narrow = [graph for graph in graphs if graph.recipe == "int4"]
+    if narrow:
+        plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
+        recipe = RECIPES["int4"]
+        choice = choose_grids(source, plain, path, recipe, wanted=wanted, built=built, steps=steps)
+    for graph in [graph for graph in graphs if graph.recipe]:
+        name = "int8-dynamic" if (kernel, graph.recipe) == ("dynamic", "int8") else graph.recipe
+        wide, grids = choice if graph in narrow else (frozenset[str](), {})
+        with steps.step(f"quantize {graph.name}") as say:
+            plain, path = folder / _BASES[graph.floats].path, folder / graph.path
+            done = quantize_file(plain, path, RECIPES[name], wide=wide, grids=grids)
+            say(f"{len(done.bits)} weights")
+        built.bits[graph.name] = dict(done.bits)
+    _remove_bases(graphs, folder)
     for graph in graphs:
-        base = folder / plain[graph.floats].path
-        if graph.recipe:
-            recipe = RECIPES["int8-dynamic" if kernel == "dynamic" else graph.recipe]
-            recipe = RECIPES["int4"] if graph.recipe == "int4" else recipe
-            if choice is None and recipe.bits == 4:
-                choice = choose_grids(
-                    source, base, folder / graph.path, recipe,
-                    wanted=wanted, built=built, steps=steps,
-                )  # fmt: skip
-            wide, grids = choice if choice is not None and recipe.bits == 4 else ((), {})
-            with steps.step(f"quantize {graph.name}") as say:
-                done = quantize_file(base, folder / graph.path, recipe, wide=wide, grids=grids)
-                say(f"{len(done.bits)} weights")
-            built.bits[graph.name] = dict(done.bits)
-    _remove_bases(graphs, plain, folder)
-    for graph in graphs:
-        path = folder / graph.path
-        built.sizes[graph.name] = sum(
-            part.stat().st_size for part in (path, path.with_name(f"{path.name}_data"))
-            if part.is_file()
-        )  # fmt: skip
+        parts = [folder / graph.path, folder / f"{graph.path}_data"]
+        built.sizes[graph.name] = sum(part.stat().st_size for part in parts if part.is_file())
     return built
 
 
-def _remove_bases(graphs: Sequence[Graph], plain: dict[str, Graph], folder: Path) -> None:
-    for graph in plain.values():
+def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:
+    for graph in _BASES.values():
         if graph not in graphs:
             for part in folder.glob(f"{graph.path.as_posix()}*"):
                 part.unlink()

@@ -21,6 +21,7 @@ def cache_class() -> type[Any]:
     """A subclass of transformers' ``Cache``, which is imported when the class is needed."""
     library = import_transformers("generation")
 
+    # Its class is not known to mypy, as transformers is imported here.
     class SessionCache(library.Cache):  # type: ignore[misc,name-defined]
         """Keys and values by the name of the graph's input."""
 

@@ -71,7 +71,10 @@ def _decoder_class() -> type[Any]:
     """A model of transformers, which is imported when the class is needed."""
     library = import_transformers("generation")
 
-    class SessionDecoder(library.PreTrainedModel, library.GenerationMixin):  # type: ignore[misc,name-defined]
+    model, mixin = library.PreTrainedModel, library.GenerationMixin
+
+    # Its class is not known to mypy, as transformers is imported here.
+    class SessionDecoder(model, mixin):  # type: ignore[misc,valid-type]
         """A decoder whose ``forward`` runs onnxruntime."""
 
         main_input_name = "input_ids"
@@ -83,19 +86,8 @@ def _decoder_class() -> type[Any]:
             self.outputs = [value.name for value in session.get_outputs()]
             self.generation_config = library.GenerationConfig.from_model_config(config)
 
-        @property
-        def device(self) -> torch.device:
-            """Where inputs are expected."""
-            return torch.device("cpu")
-
-        @property
-        def dtype(self) -> torch.dtype:
-            """Of the logits."""
-            return torch.float32
-
-        def can_generate(self) -> bool:
-            """It can."""
-            return True
+        # Where inputs are expected, and what the logits are.
+        device, dtype = torch.device("cpu"), torch.float32
 
         def generate(self, inputs: Any = None, **kwargs: Any) -> Any:
             """As transformers' ``generate``, with the cache in onnxruntime's values."""
@@ -116,7 +108,7 @@ def _decoder_class() -> type[Any]:
             held = cache if cache is not None else past_key_values
             held = cache_class()() if held is None else held
             tensors = _complete(input_ids, attention_mask, position_ids, held.get_seq_length())
-            logits = _step(self.session, self.inputs, self.outputs, tensors, held)
+            logits = _step(self, tensors, held)
             output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
             output[cache_name()] = held
             return output
@@ -139,28 +131,22 @@ def _complete(
     }
 
 
-def _step(
-    session: onnxruntime.InferenceSession,
-    inputs: dict[str, Any],
-    outputs: list[str],
-    tensors: dict[str, torch.Tensor],
-    held: Any,
-) -> torch.Tensor:
+def _step(model: Any, tensors: dict[str, torch.Tensor], held: Any) -> torch.Tensor:
     """Run the graph; its keys and values take the place of those held, without a copy."""
     feeds = {
         name: onnxruntime.OrtValue.ortvalue_from_numpy(tensor.contiguous().numpy())
         for name, tensor in tensors.items()
-        if name in inputs
+        if name in model.inputs
     }
-    for name, value in inputs.items():
+    for name, value in model.inputs.items():
         if name.startswith(_PAST):
             batch = len(tensors["input_ids"])
             feeds[name] = held.values.get(name) or empty_cache(value, batch)
     try:
-        results = session.run_with_ort_values(outputs, feeds)
+        results = model.session.run_with_ort_values(model.outputs, feeds)
     except ort_errors() as error:
         raise RunError(f"onnxruntime failed: {str(error)[:600]}") from error
-    named = dict(zip(outputs, results, strict=True))
+    named = dict(zip(model.outputs, results, strict=True))
     logits = to_tensor(named.pop("logits"))
     if logits is None:
         raise RunError("the graph's logits are no numbers: deploy the model again")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from torchferry.deployer import summary
 from torchferry.deployer.build import Wanted, build_graphs
@@ -38,7 +38,7 @@ from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.sources.source import Source, load_source
 
-__all__ = ["deploy"]
+__all__ = ["Options", "deploy"]
 
 _STEPS = 16  # tokens that are generated in every runtime
 _LONGEST = 2048  # tokens, of models that do not say how many they take
@@ -62,21 +62,37 @@ class _Plan:
     pad: int
 
 
-def deploy(
-    model: str | Path,
-    out: str | Path,
-    *,
-    runtimes: str | Sequence[str] = "onnxruntime",
-    precisions: str | Sequence[str] = "fp32",
-    calibrate: str | Path | None = None,
-    target_loss: float | None = None,
-    target_size: str | float | None = None,
-    inputs: str | None = None,
-    opset: int | None = None,
-    budget: float | None = None,
-    replace: bool = False,
-    progress: Progress = None,
-) -> Report:
+class Options(TypedDict, total=False):
+    """Arguments of `deploy`.
+
+    Attributes:
+        runtimes: some of `RUNTIMES`, as a sequence or with commas; onnxruntime alone if left out.
+        precisions: some of `PRECISIONS`; the first is that of the folder's default graph, fp32 if
+            left out.
+        calibrate: a text file to fit int4 to; ``"none"`` for the nearest grid; the default texts
+            if left out.
+        target_loss: the KL divergence, in nats, that int4 may cost by estimate.
+        target_size: what int4 may take: ``"100 MiB"``, or bytes.
+        inputs: ``FILE.py:NAME`` that gives the input sets.
+        opset: ONNX operator set; chosen for onnxruntime if left out.
+        budget: seconds for sizes beside those of the inputs: see ``export``.
+        replace: an earlier deployment in ``out``.
+        progress: what to do with the name of each step.
+    """
+
+    runtimes: str | Sequence[str]
+    precisions: str | Sequence[str]
+    calibrate: str | Path | None
+    target_loss: float | None
+    target_size: str | float | None
+    inputs: str | None
+    opset: int | None
+    budget: float | None
+    replace: bool
+    progress: Progress
+
+
+def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Report:
     """Write a folder that runtimes load, in the precisions asked for, and prove it in them.
 
     The folder appears whole or not at all. If a check fails it is called ``OUT.failed``, and an
@@ -85,17 +101,7 @@ def deploy(
     Args:
         model: what ``torchferry export`` takes: a Hugging Face folder, ``zoo:NAME``.
         out: the folder to write.
-        runtimes: some of `RUNTIMES`, as a sequence or with commas.
-        precisions: some of `PRECISIONS`; the first is what the folder's default graph has.
-        calibrate: a text file to fit int4 to; the default texts when ``None``, ``"none"`` for the
-            nearest grid.
-        target_loss: the KL divergence, in nats, that int4 may cost by estimate.
-        target_size: what int4 may take: ``"100 MiB"``, or bytes.
-        inputs: ``FILE.py:NAME`` that gives the input sets.
-        opset: ONNX operator set; chosen for onnxruntime when ``None``.
-        budget: seconds for sizes beside those of the inputs: see ``export``.
-        replace: an earlier deployment in ``out``.
-        progress: what to do with the name of each step.
+        options: see `Options`.
 
     Returns: the report; ``.ok`` says whether every check passed.
 
@@ -104,34 +110,23 @@ def deploy(
         FerryError: see `torchferry.export`.
     """
     model, out = str(model), Path(out)
-    names = read_choice(runtimes, RUNTIMES, "runtime")
-    wanted_precisions = read_choice(precisions, PRECISIONS, "precision")
-    size = _read_size(target_size)
-    if "int4" not in wanted_precisions and (calibrate, target_loss, size) != (None, None, None):
-        raise UsageError(
-            "--calibrate, --target-loss and --target-size are for int4: add it to --precision"
-        )
-    if target_loss is not None and size is not None:
-        raise UsageError("--target-loss and --target-size exclude each other: give one of them")
-    if target_loss is not None and not target_loss > 0:
-        raise UsageError(
-            f"--target-loss {target_loss:g} cannot be reached: give a positive number"
-        )
-    check_options("onnxruntime", "to_onnx", opset)
-    check_target(out, replace=replace, written=was_deployed(out))
+    names, precisions, size = _checked(options)
+    replace, progress = options.get("replace", False), options.get("progress")
     failed = out.with_name(f"{out.name}.failed")
+    check_target(out, replace=replace, written=was_deployed(out))
     check_target(failed, replace=True, written=was_deployed(failed))
     steps = Steps(progress)
     with steps.step("load model") as say:
-        plan = _planned(model, names, wanted_precisions, inputs, calibrate)
+        plan = _planned(model, names, precisions, options.get("inputs"), options.get("calibrate"))
         say(plan.kind)
-    plan = changed(plan, wanted=changed(plan.wanted, loss=target_loss, size=size))
-    half = partial(load_source, model, inputs=inputs, dtype="fp16")
+    wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
+    half = partial(load_source, model, inputs=options.get("inputs"), dtype="fp16")
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
         built = build_graphs(
-            plan.source, half, plan.graphs, folder, plan.wanted, kernel=KINDS[plan.kind].kernel,
-            steps=steps, target="onnxruntime", opset=opset, budget=budget,
+            plan.source, half, plan.graphs, folder, wanted, kernel=KINDS[plan.kind].kernel,
+            steps=steps, target="onnxruntime", opset=options.get("opset"),
+            budget=options.get("budget"),
         )  # fmt: skip
         _write_files(plan, folder)
         with show_steps(progress) as begin:
@@ -139,9 +134,29 @@ def deploy(
         report = summary.report(plan.title, plan.graphs, built, proof, out=out, steps=steps)
         if not report.ok:
             staging.target = staging.target.with_name(failed.name)
-        tables = summary.tables(plan.graphs, built, proof)
-        _write_pages(plan, folder, report, tables, out.name)
+        _write_pages(plan, folder, report, summary.tables(plan.graphs, built, proof), out.name)
     return report
+
+
+def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
+    """Runtimes, precisions and the size that int4 may take.
+
+    Raises:
+        UsageError: an option cannot be used, or two exclude each other.
+    """
+    names = read_choice(options.get("runtimes", "onnxruntime"), RUNTIMES, "runtime")
+    precisions = read_choice(options.get("precisions", "fp32"), PRECISIONS, "precision")
+    size, loss = _read_size(options.get("target_size")), options.get("target_loss")
+    if "int4" not in precisions and (options.get("calibrate"), loss, size) != (None, None, None):
+        raise UsageError(
+            "--calibrate, --target-loss and --target-size are for int4: add it to --precision"
+        )
+    if loss is not None and size is not None:
+        raise UsageError("--target-loss and --target-size exclude each other: give one of them")
+    if loss is not None and not loss > 0:
+        raise UsageError(f"--target-loss {loss:g} cannot be reached: give a positive number")
+    check_options("onnxruntime", "to_onnx", options.get("opset"))
+    return names, precisions, size
 
 
 def _planned(

@@ -89,23 +89,28 @@ def genai_config(model: Any, graph: Graph, built: ir.Graph, pad: int) -> dict[st
             "type": "decoder",  # generic: other types expect other graphs, as gpt2's one cache
             "vocab_size": int(config.vocab_size),
         },
-        "search": {
-            "diversity_penalty": 0.0,
-            "do_sample": bool(generation.do_sample),
-            "early_stopping": True,
-            "length_penalty": 1.0,
-            "max_length": context,
-            "min_length": 0,
-            "no_repeat_ngram_size": 0,
-            "num_beams": 1,
-            "num_return_sequences": 1,
-            # The graph's cache is as long as the tokens seen; a shared buffer would be longer.
-            "past_present_share_buffer": False,
-            "repetition_penalty": float(generation.repetition_penalty or 1.0),
-            "temperature": float(generation.temperature or 1.0),
-            "top_k": int(generation.top_k or 50),
-            "top_p": float(generation.top_p or 1.0),
-        },
+        "search": _search(generation, context),
+    }
+
+
+def _search(generation: Any, context: int) -> dict[str, Any]:
+    """How tokens are chosen, as the model's own configuration says."""
+    return {
+        "diversity_penalty": 0.0,
+        "do_sample": bool(generation.do_sample),
+        "early_stopping": True,
+        "length_penalty": 1.0,
+        "max_length": context,
+        "min_length": 0,
+        "no_repeat_ngram_size": 0,
+        "num_beams": 1,
+        "num_return_sequences": 1,
+        # The graph's cache is as long as the tokens seen; a shared buffer would be longer.
+        "past_present_share_buffer": False,
+        "repetition_penalty": float(generation.repetition_penalty or 1.0),
+        "temperature": float(generation.temperature or 1.0),
+        "top_k": int(generation.top_k or 50),
+        "top_p": float(generation.top_p or 1.0),
     }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,7 +56,6 @@ def measure_sensitivity(
     rows: Sequence[torch.Tensor],
     *,
     seconds: float = 120.0,
-    grids: Mapping[str, Grid] | None = None,
 ) -> list[Unit]:
     """The KL divergence that each weight causes alone when it is stored in few bits.
 
@@ -68,55 +68,51 @@ def measure_sensitivity(
         recipe: bits and block.
         rows: tokens (1, sequence) to measure on: the first 128 are used.
         seconds: for taking roles apart.
-        grids: codes found otherwise, by name.
 
     Returns:
         Units that cover every weight once, in the graph's order.
     """
-    ids = rows[0][:, :_TOKENS]
     parameters = parameters_by_name(model)
-    known = [linear for linear in linears if linear.name in parameters]
-
-    def logits() -> torch.Tensor:
-        with torch.no_grad():
-            found: torch.Tensor = model(ids).logits[0].float().log_softmax(-1)
-        return found
-
-    wanted = logits()
+    run = partial(_log_probabilities, model, rows[0][:, :_TOKENS])
+    wanted = run()
 
     def cost(group: Sequence[Linear]) -> float:
-        return _with_all(group, parameters, recipe, grids or {}, lambda: _kl(wanted, logits()))
+        return _with_all(group, parameters, recipe, lambda: _kl(wanted, run()))
 
     roles: dict[str, list[Linear]] = {}
-    for linear in known:
-        roles.setdefault(role_of(linear.name), []).append(linear)
+    for linear in linears:
+        if linear.name in parameters:
+            roles.setdefault(role_of(linear.name), []).append(linear)
     costs = {role: cost(group) for role, group in roles.items()}
     units: dict[str, list[Unit]] = {}
     began = time.monotonic()
     for role in sorted(roles, key=lambda name: -costs[name]):
-        group, took = roles[role], time.monotonic() - began
-        if len(group) == 1 or took > seconds:
+        group = roles[role]
+        if len(group) == 1 or time.monotonic() - began > seconds:
             units[role] = [_unit(role, group, costs[role], recipe)]
         else:
             units[role] = [_unit(one.name, [one], cost([one]), recipe) for one in group]
     return [unit for role in roles for unit in units[role]]
 
 
+def _log_probabilities(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model(ids).logits[0]
+    return logits.float().log_softmax(-1)
+
+
 def _with_all(
     group: Sequence[Linear],
     parameters: Mapping[str, nn.Parameter],
     recipe: Recipe,
-    grids: Mapping[str, Grid],
     run: Callable[[], float],
 ) -> float:
-    if not group:
+    """What ``run`` gives while every weight of a group is on the nearest grid."""
+    with ExitStack() as stack:
+        for linear in group:
+            grid = round_to_grid(linear.rows(0, linear.shape[0]), recipe.bits, recipe.block)
+            stack.enter_context(replaced_weight(parameters[linear.name], linear, grid))
         return run()
-    first = group[0]
-    grid = grids.get(first.name)
-    if grid is None:
-        grid = round_to_grid(first.rows(0, first.shape[0]), recipe.bits, recipe.block)
-    with replaced_weight(parameters[first.name], first, grid):
-        return _with_all(group[1:], parameters, recipe, grids, run)
 
 
 def _kl(wanted: torch.Tensor, ours: torch.Tensor) -> float:

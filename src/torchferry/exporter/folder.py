@@ -109,8 +109,7 @@ def publish(
         staged = Staging(staging, target)
         yield staged
         # What came there in the meantime belongs to somebody else.
-        moved = staged.target != target
-        check_target(staged.target, replace=replace or moved, written=written)
+        check_target(staged.target, replace=replace or staged.target != target, written=written)
         _swap(staging, staged.target)
         made.clear()
     except OSError as error:
