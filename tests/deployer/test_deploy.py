@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import torchferry as tf
+from deployer_folders import save_family
 from torchferry.deployer import deploy
 from torchferry.errors import UsageError
 from torchferry.graph import io
@@ -114,6 +115,36 @@ def test_sampling_is_transformers_own(deployed, llama_folder):
     wanted = theirs.generate(**asked)
     torch.manual_seed(3)
     assert ours.generate(**asked).tolist() == wanted.tolist()
+
+
+def test_an_encoder_is_compared_by_its_vectors(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = save_family("bert/text-classification", tmp_path / "bert")
+    out = tmp_path / "out"
+    report = deploy(folder, out, runtimes="onnxruntime,optimum", precisions="int8,fp32")
+    assert report.ok, report.problems
+    seen = report.data["agreements"]
+    assert seen["fp32"]["least"] > 0.99999
+    assert 0.999 < seen["int8"]["least"] < 1
+    files = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    assert not files & {"genai_config.json", "generation_config.json"}
+    assert json.loads((out / "tokenizer_config.json").read_text())["model_input_names"] == [
+        "input_ids", "token_type_ids", "attention_mask",
+    ]  # fmt: skip
+    assert "ORTModelForSequenceClassification" in (out / "README.md").read_text()
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = transformers.AutoTokenizer.from_pretrained(out)("One two", return_tensors="pt")
+    with torch.no_grad():
+        wanted = model(**inputs).logits
+    for graph, limit in (("onnx/model.onnx", 1e-5), ("onnx/model_quantized.onnx", 0.05)):
+        assert tf.max_diff(wanted, tf.load(out, graph=graph)(**inputs).logits).abs < limit
+
+
+@pytest.mark.slow
+def test_a_model_of_images_is_deployed(tmp_path):
+    report = deploy("zoo:vit", tmp_path / "out", precisions="fp32,fp16,int8")
+    assert report.ok, report.problems
+    assert report.data["agreements"]["int8"]["least"] > 0.999
 
 
 BAD = [

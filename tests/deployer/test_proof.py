@@ -3,7 +3,7 @@
 import pytest
 
 from torchferry.deployer.layout import GRAPHS
-from torchferry.deployer.proof import LIMITS, Proof, Run, compare_tokens, describe_runs
+from torchferry.deployer.proof import Proof, Run, compare_tokens, describe_runs
 from torchferry.deployer.reference import Agreement, Generated
 
 WANTED = Generated([[[1, 2, 7, 8, 9]]], [[[0.5], [0.001], [0.5]]])
@@ -32,7 +32,7 @@ def test_a_difference_or_a_distance_is_a_problem_and_a_missing_runtime_is_none()
     )  # fmt: skip
     first, second = proof.problems
     assert first == "genai does not run onnx/model.onnx as it should: other tokens"
-    assert second.startswith("int4 is 2 nats from PyTorch, where 1 is the most")
+    assert second.startswith("int4 is 2 from PyTorch, where 1 is the most")
     assert Proof([], {"fp32": Agreement(1, 1, float("nan"), 1, 1, 1)}).problems
     assert describe_runs(proof)["runs"][1]["same"] is None
-    assert set(LIMITS) == {graph.name for graph in GRAPHS}
+    assert set(Agreement.limits) == {graph.name for graph in GRAPHS}

@@ -39,7 +39,7 @@ def test_the_page_shows_what_each_weight_costs(deployed):
     for text in (
         "What 4 bits cost",
         "KL divergence of one weight",
-        "v_proj",
+        "o_proj",
         "What is left of the loss at each size",
         "Dynamic dimensions (fp16)",
     ):

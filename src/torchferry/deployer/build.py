@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-from google.protobuf.message import Message  # type: ignore[import-untyped]  # it ships no types
 
 from torchferry.deployer.calibrate import fit_grids
 from torchferry.deployer.layout import GRAPHS, Graph
@@ -23,11 +22,15 @@ from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
 from torchferry.quantizer.linears import Linear, find_linears
 from torchferry.report.model import Report
 from torchferry.sources.source import Source
+from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
+__all__ = ["RENAMED", "Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
 
 _BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
 """What quantized graphs are made of, by ``fp32`` and ``fp16``."""
+RENAMED = {"token_embeddings": "last_hidden_state"}
+"""Outputs that optimum finds under another name than sentence-transformers gives them."""
+_FOLDERS = re.compile(r'"[^"]*?site-packages/')
 _CONDITIONS = "pkg.torchferry.conditions"  # for people, with lines of this machine's files
 
 
@@ -89,24 +92,44 @@ def export_graph(source: Source, path: Path, steps: Steps, **options: Any) -> Re
 
 
 def lighten(path: Path) -> None:
-    """Remove what a saved graph says of the code it came from: a runtime has no use for it."""
+    """Remove what a saved graph says of the code it came from: a runtime has no use for it.
+
+    Outputs get the names that runtimes look for; what a call of the model returns stays as it is.
+    """
     model = read_proto(path)
-    nodes = list(model.graph.node)
+    _clear_nodes(list(model.graph.node))
+    for function in model.functions:
+        _clear_nodes(list(function.node))
+    _rename_outputs(model.graph)
+    for entry in [*model.metadata_props]:
+        if entry.key == _CONDITIONS:
+            model.metadata_props.remove(entry)
+        elif entry.key == SIGNATURE_KEY:
+            signature = Signature.from_json(_FOLDERS.sub('"', entry.value))
+            leaves = [
+                [RENAMED.get(leaf[0], leaf[0]), *leaf[1:]] if isinstance(leaf, list) else leaf
+                for leaf in signature.leaves
+            ]
+            entry.value = replace(signature, leaves=type(signature.leaves)(leaves)).to_json()
+    part = path.with_suffix(".part")
+    part.write_bytes(model.SerializeToString())
+    part.replace(path)
+
+
+def _clear_nodes(nodes: list[Any]) -> None:
     while nodes:
         node = nodes.pop()
         node.ClearField("metadata_props")
         for attribute in node.attribute:
             nodes += [*attribute.g.node, *(n for graph in attribute.graphs for n in graph.node)]
-    for function in model.functions:
-        for node in function.node:
-            node.ClearField("metadata_props")
-    kept = [entry for entry in model.metadata_props if entry.key != _CONDITIONS]
-    copies: list[Message] = [type(entry)(key=entry.key, value=entry.value) for entry in kept]
-    del model.metadata_props[:]
-    model.metadata_props.extend(copies)
-    part = path.with_suffix(".part")
-    part.write_bytes(model.SerializeToString())
-    part.replace(path)
+
+
+def _rename_outputs(graph: Any) -> None:
+    for output in graph.output:
+        output.name = RENAMED.get(output.name, output.name)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [RENAMED.get(name, name) for name in names]
 
 
 def build_graphs(

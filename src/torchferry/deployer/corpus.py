@@ -12,7 +12,14 @@ import torch
 from torchferry.errors import UsageError
 from torchferry.zoo.weights import seeded
 
-__all__ = ["LEAST_TOKENS", "Batch", "calibration_rows", "evaluation_rows", "prompts"]
+__all__ = [
+    "LEAST_TOKENS",
+    "Batch",
+    "calibration_rows",
+    "evaluation_rows",
+    "evaluation_texts",
+    "prompts",
+]
 
 LEAST_TOKENS = 512
 """Of a text to calibrate with: fewer say too little of a layer's inputs."""
@@ -62,9 +69,14 @@ def evaluation_rows(tokenizer: Any, vocabulary: int, longest: int) -> list[torch
     """
     if tokenizer is None:
         return _random_rows(vocabulary, longest, seed=1)
-    paragraphs = _read("evaluation.txt").split("\n\n")
-    rows = [_encode(tokenizer, text)[: min(longest, _EVALUATED)] for text in paragraphs]
+    texts = evaluation_texts()
+    rows = [_encode(tokenizer, text)[: min(longest, _EVALUATED)] for text in texts]
     return [row[None] for row in rows if len(row) > 1]
+
+
+def evaluation_texts() -> list[str]:
+    """The paragraphs that models are measured on."""
+    return _read("evaluation.txt").split("\n\n")
 
 
 def calibration_rows(

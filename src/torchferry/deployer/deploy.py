@@ -11,13 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+import torch
+
 from torchferry.deployer import summary
-from torchferry.deployer.build import Wanted, build_graphs
+from torchferry.deployer.build import RENAMED, Wanted, build_graphs
 from torchferry.deployer.card import write_card
-from torchferry.deployer.corpus import calibration_rows, evaluation_rows, prompts
+from torchferry.deployer.corpus import (
+    calibration_rows,
+    evaluation_rows,
+    evaluation_texts,
+    prompts,
+)
 from torchferry.deployer.genai import check_decoder_graph, write_genai
-from torchferry.deployer.huggingface import read_tokenizer, write_configs, write_tokenizer
-from torchferry.deployer.kind import KINDS, Kind, check_runtimes, kind_of
+from torchferry.deployer.huggingface import (
+    copy_processor,
+    read_tokenizer,
+    write_configs,
+    write_tokenizer,
+)
+from torchferry.deployer.kind import KINDS, Kind, check_runtimes, kind_of, task_of
 from torchferry.deployer.layout import (
     PRECISIONS,
     RUNTIMES,
@@ -25,8 +37,9 @@ from torchferry.deployer.layout import (
     chosen_graphs,
     read_choice,
 )
+from torchferry.deployer.likeness import Feeds, text_feeds
 from torchferry.deployer.manifest import was_deployed, write_manifest
-from torchferry.deployer.proof import Proof, prove_decoder
+from torchferry.deployer.proof import Proof, prove_decoder, prove_outputs
 from torchferry.deployer.reference import generated, record_logits
 from torchferry.errors import UsageError
 from torchferry.exporter.export import check_options
@@ -37,6 +50,7 @@ from torchferry.progress import Progress, show_steps
 from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.sources.source import Source, load_source
+from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["Options", "deploy"]
 
@@ -215,7 +229,8 @@ def _write_files(plan: _Plan, folder: Path) -> None:
     """Write what stands beside the graphs."""
     built = io.load(folder / plan.graphs[0].path)
     inputs = [str(value.name) for value in built.graph.inputs]
-    write_configs(plan.source.model, folder, plan.graphs)
+    write_configs(_configured(plan), folder, plan.graphs)
+    copy_processor(plan.title, folder)
     if plan.tokenizer is not None:
         write_tokenizer(plan.tokenizer, folder, inputs)
     if plan.kind == "decoder":
@@ -224,23 +239,53 @@ def _write_files(plan: _Plan, folder: Path) -> None:
         write_genai(folder, plan.source.model, plan.graphs[0], built.graph, plan.pad)
 
 
+def _configured(plan: _Plan) -> Any:
+    """The model of transformers that the configuration is of: within a sentence encoder's."""
+    model = plan.source.model
+    return model if hasattr(model, "config") else model.encoder
+
+
 def _prove(plan: _Plan, folder: Path, begin: Any) -> Proof:
     model = plan.source.model
+    if plan.kind != "decoder":
+        feeds = _feeds(plan, folder)
+        begin("run PyTorch")
+        with torch.no_grad(), disable_fast_paths():
+            wanted = [_named(model(**fed)) for fed in feeds]
+        return prove_outputs(
+            folder, plan.graphs, plan.runtimes, feeds=feeds, wanted=wanted, begin=begin
+        )
     batches = prompts(plan.tokenizer, plan.vocabulary, plan.pad)
     rows = evaluation_rows(plan.tokenizer, plan.vocabulary, plan.longest)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
         begin("generate in PyTorch")
-        wanted = generated(model, batches, _STEPS, plan.pad)
+        tokens = generated(model, batches, _STEPS, plan.pad)
         logits = record_logits(lambda ids: model(ids).logits, rows, Path(place) / "logits")
         return prove_decoder(
-            folder, plan.graphs, plan.runtimes, batches=batches, wanted=wanted, logits=logits,
+            folder, plan.graphs, plan.runtimes, batches=batches, wanted=tokens, logits=logits,
             pad=plan.pad, begin=begin,
         )  # fmt: skip
 
 
+def _feeds(plan: _Plan, folder: Path) -> list[Feeds]:
+    """Inputs for a model that generates nothing: sentences, or those that it was exported with."""
+    graph = io.load(folder / plan.graphs[0].path).graph
+    names = [str(value.name) for value in graph.inputs]
+    if plan.tokenizer is not None and plan.kind == "encoder":
+        return text_feeds(plan.tokenizer, evaluation_texts(), names)
+    return [{n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets]
+
+
+def _named(outputs: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a model's outputs, by the names of the graph's."""
+    tensors = {name: x for name, x in outputs.items() if isinstance(x, torch.Tensor)}
+    return {RENAMED.get(name, name): x for name, x in tensors.items()}
+
+
 def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: str) -> None:
-    words = {"name": name, "task": "text-generation", "optimum": "ORTModelForCausalLM",
-             "call": "generate"}  # fmt: skip
+    task = task_of(type(_configured(plan)).__name__)
+    call = "generate" if plan.kind == "decoder" else "call"
+    words = {"name": name, "task": task.name, "optimum": task.optimum, "call": call}
     title = Path(plan.title).name
     write_card(folder, title, tables, graphs=plan.graphs, runtimes=plan.runtimes, words=words)
     html.dump(report, folder / "report.html")

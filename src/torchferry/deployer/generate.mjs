@@ -1,7 +1,8 @@
-// Greedy tokens of a deployed decoder in transformers.js: one JSON argument, one JSON line.
+// Greedy tokens of a deployed decoder in transformers.js: a JSON file in, another out.
+import { readFileSync, writeFileSync } from "node:fs";
 import { AutoModelForCausalLM, Tensor, env } from "@huggingface/transformers";
 
-const { place, dtype, steps, pad, batches } = JSON.parse(process.argv[1]);
+const { place, dtype, steps, pad, batches } = JSON.parse(readFileSync(process.argv[1], "utf8"));
 env.allowRemoteModels = false;
 env.localModelPath = place;
 const model = await AutoModelForCausalLM.from_pretrained("model", { dtype });
@@ -20,5 +21,5 @@ for (const { ids, mask } of batches) {
   });
   tokens.push(output.tolist().map((row) => row.map(Number)));
 }
-console.log(JSON.stringify(tokens));
+writeFileSync(`${place}/answer.json`, JSON.stringify(tokens));
 process.exit(0);

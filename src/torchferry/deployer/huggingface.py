@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,15 @@ from torchferry.errors import UsageError
 from torchferry.values.kinds import attempt
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["deployed_config", "read_tokenizer", "write_configs", "write_tokenizer"]
+__all__ = [
+    "copy_processor", "deployed_config", "read_tokenizer", "write_configs", "write_tokenizer",
+]  # fmt: skip
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt",
                     "tokenizer_config.json")  # fmt: skip
+_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "modules.json",
+                    "sentence_bert_config.json", "config_sentence_transformers.json",
+                    "[0-9]_*/config.json")  # fmt: skip
 _GENERIC = "PreTrainedTokenizerFast"
 _DROPPED = ("quantization_config", "_attn_implementation_autoset", "_name_or_path",
             "_model_name_or_path")  # fmt: skip
@@ -72,11 +78,22 @@ def write_tokenizer(tokenizer: Any, folder: Path, inputs: Sequence[str]) -> None
     _write(path, settings)
 
 
+def copy_processor(source: str, folder: Path) -> None:
+    """Copy what a folder says of processing images, and of sentences if it is of those."""
+    place = Path(source)
+    if place.is_dir():
+        for pattern in _PROCESSOR_FILES:
+            for path in sorted(place.glob(pattern)):
+                target = folder / path.relative_to(place)
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, target)
+
+
 def write_configs(model: Any, folder: Path, graphs: Sequence[Graph]) -> None:
     """Write ``config.json`` and, if the model generates, ``generation_config.json``."""
     _write(folder / "config.json", deployed_config(model, folder, graphs))
     generation = getattr(model, "generation_config", None)
-    if generation is not None:
+    if generation is not None and model.can_generate():
         generation.save_pretrained(folder)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torchferry.errors import UsageError
 from torchferry.zoo.inputs.text import parameters_of
 
-__all__ = ["KINDS", "Kind", "check_runtimes", "kind_of"]
+__all__ = ["KINDS", "Kind", "Task", "check_runtimes", "kind_of", "task_of"]
 
 Kind = Literal["decoder", "encoder", "image"]
 
@@ -32,6 +32,41 @@ KINDS: dict[Kind, Traits] = {
     "encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "image": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
 }
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a class of transformers is for.
+
+    Attributes:
+        name: Hugging Face's.
+        optimum: the class of optimum that runs it.
+    """
+
+    name: str
+    optimum: str
+
+
+_TASKS = {
+    "ForCausalLM": Task("text-generation", "ORTModelForCausalLM"),
+    "LMHeadModel": Task("text-generation", "ORTModelForCausalLM"),
+    "ForSequenceClassification": Task("text-classification", "ORTModelForSequenceClassification"),
+    "ForTokenClassification": Task("token-classification", "ORTModelForTokenClassification"),
+    "ForQuestionAnswering": Task("question-answering", "ORTModelForQuestionAnswering"),
+    "ForMaskedLM": Task("fill-mask", "ORTModelForMaskedLM"),
+    "ForImageClassification": Task("image-classification", "ORTModelForImageClassification"),
+    "ForSemanticSegmentation": Task("image-segmentation", "ORTModelForSemanticSegmentation"),
+}
+
+
+def task_of(architecture: str) -> Task:
+    """What a class is for, by the end of its name; features if it has no head.
+
+    >>> task_of("BertForMaskedLM").name
+    'fill-mask'
+    """
+    features = Task("feature-extraction", "ORTModelForFeatureExtraction")
+    return next((t for end, t in _TASKS.items() if architecture.endswith(end)), features)
 
 
 def kind_of(model: Any, title: str) -> Kind:

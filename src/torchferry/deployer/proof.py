@@ -13,15 +13,13 @@ import torch
 from torchferry.deployer.corpus import Batch
 from torchferry.deployer.decoder import load_decoder
 from torchferry.deployer.layout import Graph
+from torchferry.deployer.likeness import Feeds, Likeness, Outputs, compare_outputs
 from torchferry.deployer.reference import Agreement, Generated, Logits, measure
-from torchferry.deployer.runtimes import RUNNERS, Request, generate_there
+from torchferry.deployer.runtimes import RUNNERS, Request, generate_there, outputs_there
 from torchferry.errors import RunError
 
-__all__ = ["LIMITS", "Proof", "Run", "compare_tokens", "describe_runs", "prove_decoder"]
+__all__ = ["Proof", "Run", "compare_tokens", "describe_runs", "prove_decoder", "prove_outputs"]
 
-LIMITS = {"fp32": 1e-6, "fp16": 1e-3, "int8": 0.1, "int4": 1.0, "int4+fp16": 1.0}
-"""The largest mean KL divergence, in nats, that is not called broken. fp32 and fp16 round; what
-int8 and int4 lose is for the user to judge, and beyond this there is nothing left to judge."""
 _TIES = {"fp32": 1e-5, "fp16": 1e-2}
 """Relative to the largest logit: the best two tokens are a tie if they are no further apart."""
 
@@ -56,7 +54,7 @@ class Proof:
     """
 
     runs: list[Run] = field(default_factory=list)
-    agreements: dict[str, Agreement] = field(default_factory=dict)
+    agreements: dict[str, Agreement | Likeness] = field(default_factory=dict)
 
     @property
     def problems(self) -> list[str]:
@@ -67,10 +65,11 @@ class Proof:
             if run.version and not run.same
         ]
         return wrong + [
-            f"{name} is {seen.kl:.2g} nats from PyTorch, where {LIMITS[name]:g} is the most that "
-            "is accepted: choose another precision, or calibrate with texts of the model's kind"
+            f"{name} is {seen.distance:.2g} from PyTorch, where {seen.limits[name]:g} is the most "
+            "that is accepted: choose another precision, or calibrate with texts of the model's "
+            "kind"
             for name, seen in self.agreements.items()
-            if not seen.kl <= LIMITS[name]
+            if not seen.distance <= seen.limits[name]
         ]
 
 
@@ -123,6 +122,47 @@ def prove_decoder(
             same, note = compare_tokens(result, expected, _TIES.get(graph.name, 1e-2))
             if name in versions:
                 proof.runs.append(Run(name, graph, versions[name], same, note))
+    return proof
+
+
+def prove_outputs(
+    folder: Path,
+    graphs: Sequence[Graph],
+    runtimes: Sequence[str],
+    *,
+    feeds: Sequence[Feeds],
+    wanted: Sequence[Outputs],
+    begin: Callable[[str], object],
+) -> Proof:
+    """Run every graph in every runtime and compare its outputs with PyTorch's.
+
+    Args:
+        folder: of the deployment.
+        graphs: to run.
+        runtimes: their names.
+        feeds: sets of inputs.
+        wanted: PyTorch's outputs for them.
+        begin: is given the name of each step.
+    """
+    proof = Proof()
+    versions = {name: RUNNERS[name].installed() for name in runtimes}
+    for graph in graphs:
+        for name in ("onnxruntime", *(n for n in runtimes if n != "onnxruntime")):
+            begin(f"{graph.name} in {name}")
+            if not versions.get(name, "here"):
+                proof.runs.append(Run(name, graph, "", None, RUNNERS[name].missing))
+                continue
+            try:
+                ours = outputs_there(name, folder, graph, feeds)
+            except RunError as error:
+                proof.runs.append(Run(name, graph, versions.get(name, ""), False, str(error)))
+                continue
+            seen = compare_outputs(ours, wanted, feeds)
+            proof.agreements.setdefault(graph.name, seen)
+            near = seen.distance <= seen.limits[graph.name]
+            if name in versions:
+                note = f"least cosine {seen.least:.5f} over {seen.vectors} vectors"
+                proof.runs.append(Run(name, graph, versions[name], near, note))
     return proof
 
 

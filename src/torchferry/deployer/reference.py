@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -117,6 +117,36 @@ class Agreement:
     perplexity: float
     reference: float
     largest: float
+
+    limits: ClassVar[Mapping[str, float]] = {
+        "fp32": 1e-6, "fp16": 1e-3, "int8": 0.1, "int4": 1.0, "int4+fp16": 1.0,
+    }  # fmt: skip
+
+    @property
+    def distance(self) -> float:
+        """What ``limits`` are held against, in nats.
+
+        fp32 and fp16 round. What int8 and int4 lose is for the user to judge, and beyond their
+        limits there is nothing left to judge.
+        """
+        return self.kl
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """The figures of a table, by heading."""
+        return {
+            "top-1": f"{100 * self.top1:.1f} %",
+            "KL": f"{max(self.kl, 0):.2g}",
+            "perplexity": f"{self.perplexity:.4g}",
+        }
+
+    @property
+    def note(self) -> str:
+        """What the figures are of."""
+        return (
+            f"Over {self.tokens} tokens that calibration did not see; the perplexity of PyTorch "
+            f"is {self.reference:.4g}. KL divergence from PyTorch's distribution in nats."
+        )
 
 
 def measure(run: Callable[[torch.Tensor], torch.Tensor], reference: Logits) -> Agreement:

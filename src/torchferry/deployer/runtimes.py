@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from torchferry.deployer.corpus import Batch
-from torchferry.deployer.decoder import load_decoder
+from torchferry.deployer.decoder import load_decoder, open_session
+from torchferry.deployer.kind import task_of
 from torchferry.deployer.layout import FOLDER, Graph
+from torchferry.deployer.likeness import Feeds, Outputs
 from torchferry.deployer.reference import Generated, generated
 from torchferry.errors import FerryError, RunError
 from torchferry.values.kinds import attempt
 
-__all__ = ["RUNNERS", "Request", "Runner", "generate_there"]
+__all__ = ["RUNNERS", "Request", "Runner", "generate_there", "outputs_there"]
 
 _NODE_SECONDS = 600
 
@@ -54,11 +57,14 @@ class Runner:
     Attributes:
         installed: its version; empty where it is missing.
         generate: greedy tokens.
+        outputs: of a graph of a model that generates nothing, for sets of inputs; ``None`` if the
+            runtime has none.
         missing: how to get it.
     """
 
     installed: Callable[[], str]
     generate: Callable[[Request], Generated]
+    outputs: Callable[[Path, Graph, Sequence[Feeds]], list[Outputs]] | None
     missing: str
 
 
@@ -78,6 +84,23 @@ def generate_there(name: str, request: Request) -> Generated:
     return tokens
 
 
+def outputs_there(name: str, folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    """Outputs of a graph in a runtime, by name, for each set of inputs.
+
+    Raises:
+        RunError: the runtime fails, with what it says.
+    """
+    run = RUNNERS[name].outputs
+    if run is None:  # `check_runtimes` asked
+        raise AssertionError
+    result, error = attempt(run, folder, graph, feeds)
+    if error is not None:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        raise RunError(f"{name} fails on {graph.path}: {reason}") from error
+    outputs: list[Outputs] = result
+    return outputs
+
+
 def _package(name: str) -> Callable[[], str]:
     def found() -> str:
         try:
@@ -91,6 +114,18 @@ def _package(name: str) -> Callable[[], str]:
 def _in_onnxruntime(request: Request) -> Generated:
     model = load_decoder(request.folder, request.folder / request.graph.path)
     return generated(model, request.batches, request.steps, request.pad)
+
+
+def _outputs_in_onnxruntime(folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    session = open_session(folder / graph.path)
+    names = [value.name for value in session.get_outputs()]
+    found: list[Outputs] = []
+    for fed in feeds:
+        halves = {value.name for value in session.get_inputs() if "16" in value.type}
+        arrays = {n: (x.half() if n in halves else x).numpy() for n, x in fed.items()}
+        results = session.run(names, arrays)
+        found.append(dict(zip(names, map(torch.as_tensor, results), strict=True)))
+    return found
 
 
 def _in_genai(request: Request) -> Generated:
@@ -134,6 +169,15 @@ def _in_optimum(request: Request) -> Generated:
     return Generated(tokens.tokens, [])
 
 
+def _outputs_in_optimum(folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    optimum: Any = importlib.import_module("optimum.onnxruntime")
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    model = getattr(optimum, task_of(settings["architectures"][0]).optimum).from_pretrained(
+        folder, subfolder=FOLDER, file_name=graph.path.name, local_files_only=True
+    )
+    return [{name: torch.as_tensor(x) for name, x in model(**fed).items()} for fed in feeds]
+
+
 def _node(script: str, argument: str) -> str:
     """What a script of JavaScript prints, with the packages of the working directory.
 
@@ -162,35 +206,59 @@ def _transformers_js() -> str:
 
 
 def _in_transformers_js(request: Request) -> Generated:
-    script = (files("torchferry.deployer") / "generate.mjs").read_text("utf-8")
+    asked = {
+        "dtype": request.graph.dtype,
+        "steps": request.steps,
+        "pad": request.pad,
+        "batches": [
+            {"ids": batch.input_ids.tolist(), "mask": batch.attention_mask.tolist()}
+            for batch in request.batches
+        ],
+    }
+    return Generated(_run_script("generate.mjs", request.folder, asked), [])
+
+
+def _run_script(name: str, folder: Path, asked: dict[str, Any]) -> Any:
+    """What a script of this room says of a deployed folder."""
+    script = (files("torchferry.deployer") / name).read_text("utf-8")
     with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
         # transformers.js reads no folder with a hidden name, as one that is being written has.
-        (Path(place) / "model").symlink_to(request.folder.resolve(), target_is_directory=True)
-        asked = {
-            "place": place,
-            "dtype": request.graph.dtype,
-            "steps": request.steps,
-            "pad": request.pad,
-            "batches": [
-                {"ids": batch.input_ids.tolist(), "mask": batch.attention_mask.tolist()}
-                for batch in request.batches
-            ],
-        }
-        lines = _node(script, json.dumps(asked)).strip().splitlines()
-    return Generated(json.loads(lines[-1]), [])
+        (Path(place) / "model").symlink_to(folder.resolve(), target_is_directory=True)
+        question = Path(place) / "question.json"  # images are longer than an argument may be
+        question.write_text(json.dumps({"place": place, **asked}), "utf-8")
+        _node(script, str(question))
+        return json.loads((Path(place) / "answer.json").read_text("utf-8"))
+
+
+def _outputs_in_transformers_js(
+    folder: Path, graph: Graph, feeds: Sequence[Feeds]
+) -> list[Outputs]:
+    sets = [
+        {name: {"type": str(x.dtype).removeprefix("torch."), "dims": list(x.shape),
+                "data": x.flatten().tolist()} for name, x in fed.items()}
+        for fed in feeds
+    ]  # fmt: skip
+    answer = _run_script("outputs.mjs", folder, {"dtype": graph.dtype, "sets": sets})
+    return [
+        {name: torch.tensor(x["data"]).reshape(x["dims"]) for name, x in one.items()}
+        for one in answer
+    ]
 
 
 RUNNERS = {
-    "onnxruntime": Runner(_package("onnxruntime"), _in_onnxruntime, "pip install onnxruntime"),
+    "onnxruntime": Runner(
+        _package("onnxruntime"), _in_onnxruntime, _outputs_in_onnxruntime,
+        "pip install onnxruntime",
+    ),
     "genai": Runner(
-        _package("onnxruntime-genai"), _in_genai, "pip install onnxruntime-genai"
+        _package("onnxruntime-genai"), _in_genai, None, "pip install onnxruntime-genai"
     ),
     "optimum": Runner(
-        _package("optimum-onnx"), _in_optimum,
+        _package("optimum-onnx"), _in_optimum, _outputs_in_optimum,
         "pip install optimum-onnx (which needs transformers before 4.58)",
     ),
     "transformers.js": Runner(
-        _transformers_js, _in_transformers_js,
+        _transformers_js, _in_transformers_js, _outputs_in_transformers_js,
         "npm install @huggingface/transformers in the working directory",
     ),
 }  # fmt: skip
