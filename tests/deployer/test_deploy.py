@@ -1,6 +1,10 @@
 """A folder that runtimes load: what is in it, what is said of it, and what is refused."""
 
 import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -206,3 +210,46 @@ def test_a_folder_that_is_not_ours_is_never_replaced(deployed, llama_folder, tmp
     with pytest.raises(UsageError, match=r"holds thesis\.tex, which no export wrote"):
         deploy(llama_folder, tmp_path, replace=True)
     assert (tmp_path / "thesis.tex").exists()
+
+
+@pytest.mark.slow
+def test_the_python_of_the_document_runs(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs/deploy.md").read_text("utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    assert "tf.deploy(" in code
+    exec(compile(code, "deploy.md", "exec"), {})  # noqa: S102  (our own document)
+
+
+def test_a_fault_goes_beside_and_the_earlier_folder_stays(deployed, tmp_path, monkeypatch):
+    """A runtime that gives other tokens, then a disk that is full."""
+    from torchferry.deployer import build, runtimes
+
+    out = tmp_path / "out"
+    shutil.copytree(deployed[0], out)
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    honest = runtimes.RUNNERS["onnxruntime"]
+
+    def lie(request):
+        told = honest.generate(request)
+        return replace(
+            told, tokens=[[[*row[:-1], 98 - row[-1]] for row in b] for b in told.tokens]
+        )
+
+    liar = replace(honest, generate=lie)
+    monkeypatch.setitem(runtimes.RUNNERS, "onnxruntime", liar)
+    report = deploy("zoo:llama", out, replace=True)
+    assert not report.ok
+    assert "onnxruntime does not run onnx/model.onnx as it should: batch 0" in report.problems[0]
+    assert (tmp_path / "out.failed/report.html").is_file()
+    assert not {p.name for p in tmp_path.iterdir()} - {"out", "out.failed"}
+
+    def full(*_, **__):
+        raise UsageError("cannot write it: No space left on device") from OSError(28, "No space")
+
+    monkeypatch.setattr(build, "export_graph", full)
+    with pytest.raises(UsageError, match=r"cannot write .*out: No space; give another folder"):
+        deploy("zoo:llama", out, replace=True)
+    assert not {p.name for p in tmp_path.iterdir()} - {"out", "out.failed"}
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before

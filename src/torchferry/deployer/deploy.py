@@ -55,6 +55,7 @@ from torchferry.values.fast_path import disable_fast_paths
 __all__ = ["Options", "deploy"]
 
 _STEPS = 16  # tokens that are generated in every runtime
+_BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
 _LONGEST = 2048  # tokens, of models that do not say how many they take
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
@@ -89,7 +90,7 @@ class Options(TypedDict, total=False):
         target_size: what int4 may take: ``"100 MiB"``, or bytes.
         inputs: ``FILE.py:NAME`` that gives the input sets.
         opset: ONNX operator set; chosen for onnxruntime if left out.
-        budget: seconds for sizes beside those of the inputs: see ``export``.
+        budget: seconds for sizes beside those of the inputs, see ``export``; 600 if left out.
         replace: an earlier deployment in ``out``.
         progress: what to do with the name of each step.
     """
@@ -140,7 +141,7 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
         built = build_graphs(
             plan.source, half, plan.graphs, folder, wanted, kernel=KINDS[plan.kind].kernel,
             steps=steps, target="onnxruntime", opset=options.get("opset"),
-            budget=options.get("budget"),
+            budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
         _write_files(plan, folder)
         with show_steps(progress) as begin:
