@@ -31,7 +31,10 @@ def test_a_difference_or_a_distance_is_a_problem_and_a_missing_runtime_is_none()
         {"int4": far},
     )  # fmt: skip
     first, second = proof.problems
-    assert first == "genai does not run onnx/model.onnx as it should: other tokens"
+    assert first == (
+        "genai does not run onnx/model.onnx as it should: other tokens; to publish the folder for "
+        "the others leave genai out of --for"
+    )
     assert second.startswith("int4 is 2 from PyTorch, where 1 is the most")
     assert Proof([], {"fp32": Agreement(1, 1, float("nan"), 1, 1, 1)}).problems
     assert describe_runs(proof)["runs"][1]["same"] is None

@@ -29,7 +29,7 @@ from torchferry.deployer.huggingface import (
     write_configs,
     write_tokenizer,
 )
-from torchferry.deployer.kind import KINDS, Kind, check_runtimes, kind_of, task_of
+from torchferry.deployer.kind import KINDS, Kind, check_cache, check_runtimes, kind_of, task_of
 from torchferry.deployer.layout import (
     PRECISIONS,
     RUNTIMES,
@@ -185,6 +185,8 @@ def _planned(
     source = load_source(model, inputs=inputs, dtype="fp32")
     kind = kind_of(source.model, model)
     check_runtimes(kind, runtimes, precisions, tokenizer, model)
+    if kind == "decoder":
+        check_cache([fed for _, fed in source.input_sets], model)
     config = getattr(source.model, "config", None)
     text = config.get_text_config() if kind == "decoder" and config is not None else None
     vocabulary = int(text.vocab_size) if text is not None else 0

@@ -36,7 +36,7 @@ def check_decoder_graph(graph: ir.Graph, title: str) -> int:
         what = f"has {strange[0]}" if strange else "has no keys and values of earlier tokens"
         raise UsageError(
             f"{title} {what}; a decoder that these runtimes run has input_ids, attention_mask, "
-            "position_ids and past_key_values.N alone: deploy it --for onnxruntime"
+            "position_ids and past_key_values.N alone: use torchferry export"
         )
     return len(past) // 2
 

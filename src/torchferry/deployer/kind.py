@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchferry.errors import UsageError
+from torchferry.values.caches import cache_tensors
+from torchferry.values.kinds import attempt
 from torchferry.zoo.inputs.text import parameters_of
 
-__all__ = ["KINDS", "Kind", "Task", "check_runtimes", "kind_of", "task_of"]
+__all__ = ["KINDS", "Kind", "Task", "check_cache", "check_runtimes", "kind_of", "task_of"]
 
 Kind = Literal["decoder", "encoder", "image"]
 
@@ -89,6 +91,28 @@ def kind_of(model: Any, title: str) -> Kind:
         return "image"
     generates = getattr(model, "can_generate", None)
     return "decoder" if generates is not None and generates() else "encoder"
+
+
+def check_cache(inputs: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Refuse, before any work is done, a decoder whose cache is not keys and values of each layer.
+
+    Args:
+        inputs: named arguments of calls of the decoder.
+        title: of the model.
+
+    Raises:
+        UsageError: no call has such a cache.
+    """
+    found = [attempt(cache_tensors, value)[0] for fed in inputs for value in fed.values()]
+    caches = [tensors for tensors in found if tensors is not None]
+    plain = all(
+        key is not None for tensors in caches for key in (*tensors.key_cache, *tensors.value_cache)
+    )
+    if not plain or not any(tensors.key_cache for tensors in caches):
+        raise UsageError(
+            f"{title} keeps something else than keys and values of each layer from token to "
+            "token, which these runtimes do not run: use torchferry export"
+        )
 
 
 def check_runtimes(

@@ -60,7 +60,8 @@ class Proof:
     def problems(self) -> list[str]:
         """One sentence a fault."""
         wrong = [
-            f"{run.runtime} does not run {run.graph.path} as it should: {run.note}"
+            f"{run.runtime} does not run {run.graph.path} as it should: {run.note}; to publish "
+            f"the folder for the others leave {run.runtime} out of --for"
             for run in self.runs
             if run.version and not run.same
         ]

@@ -192,7 +192,9 @@ def _node(script: str, argument: str) -> str:
         command, capture_output=True, text=True, timeout=_NODE_SECONDS, check=False
     )
     if done.returncode:
-        raise RunError(f"node fails: {' '.join(done.stderr.split())[-400:]}")
+        lines = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
+        said = lines[0] if lines else done.stderr.strip()
+        raise RunError(f"node fails: {said[:400]}")
     return done.stdout
 
 
