@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchferry.deployer.build import Built, Wanted, choose_grids, lighten
+from torchferry.errors import UsageError
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
 from torchferry.quantizer import RECIPES, quantize_file
@@ -28,20 +29,21 @@ def build(source, deployed, folder, **wanted):
 
 
 def test_a_size_is_kept_and_used(source, deployed, tmp_path):
-    wide, least, built = build(source, deployed, tmp_path, size=0.0)
-    assert not wide  # no byte is left for 8 bits
+    wide, least, built = build(source, deployed, tmp_path, loss=10.0)
+    assert not wide
     assert built.fitted == len(built.units)
-    wide, more, _ = build(source, deployed, tmp_path, size=least.nbytes + 900.0)
-    assert wide
-    assert least.nbytes < more.nbytes <= least.nbytes + 1000
+    for room in (2_000, 20_000):
+        wide, more, _ = build(source, deployed, tmp_path, size=float(least.nbytes + room))
+        assert wide
+        assert least.nbytes < more.nbytes <= least.nbytes + room
+    with pytest.raises(UsageError, match="--target-size 10 B is too small: int4 takes .* KiB"):
+        build(source, deployed, tmp_path, size=10.0)
 
 
 def test_a_loss_that_is_small_asks_for_eight_bits_everywhere(source, deployed, tmp_path):
     wide, done, built = build(source, deployed, tmp_path, loss=1e-9)
     assert wide == {name for unit in built.units for name in unit.weights if unit.cost > 0}
     assert set(done.bits.values()) == {8}
-    wide, _, _ = build(source, deployed, tmp_path, loss=10.0)
-    assert not wide
 
 
 def test_without_texts_every_weight_gets_the_nearest_grid(source, deployed, tmp_path):

@@ -158,6 +158,10 @@ BAD = [
     ({"calibrate": "x.txt"}, "are for int4: add it to --precision"),
     ({"precisions": "int4", "target_size": "much"}, "--target-size much is no size"),
     ({"precisions": "int4", "target_size": "1 MiB", "target_loss": 0.1}, "exclude each other"),
+    (
+        {"precisions": "int4", "target_loss": 1.0, "calibrate": "none"},
+        "leave out --calibrate none",
+    ),
     ({"precisions": "int4", "target_loss": -1.0}, "--target-loss -1 cannot be reached"),
     ({"opset": 99}, "opset"),
     ({"precisions": "int4", "calibrate": "nowhere.txt"}, "cannot read --calibrate nowhere.txt"),

@@ -37,5 +37,7 @@ def test_a_difference_or_a_distance_is_a_problem_and_a_missing_runtime_is_none()
     )
     assert second.startswith("int4 is 2 from PyTorch, where 1 is the most")
     assert Proof([], {"fp32": Agreement(1, 1, float("nan"), 1, 1, 1)}).problems
+    strict = Proof([], {"int4": Agreement(1, 1, 0.2, 1, 1, 1)}, {"int4": 0.1})
+    assert "where 0.1 is the most" in strict.problems[0]
     assert describe_runs(proof)["runs"][1]["same"] is None
     assert set(Agreement.limits) == {graph.name for graph in GRAPHS}

@@ -11,6 +11,7 @@ from typing import Any
 from torchferry.deployer.calibrate import fit_grids
 from torchferry.deployer.layout import GRAPHS, Graph
 from torchferry.deployer.sensitivity import measure_sensitivity
+from torchferry.errors import UsageError
 from torchferry.exporter.export import export
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.watch import run_sets
@@ -21,6 +22,7 @@ from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
 from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
 from torchferry.quantizer.linears import Linear, find_linears
 from torchferry.report.model import Report
+from torchferry.report.quantity import bytes_text
 from torchferry.sources.source import Source
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
@@ -31,6 +33,7 @@ _BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
 RENAMED = {"token_embeddings": "last_hidden_state"}
 """Outputs that optimum finds under another name than sentence-transformers gives them."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
+_ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
 _CONDITIONS = "pkg.torchferry.conditions"  # for people, with lines of this machine's files
 
 
@@ -236,5 +239,11 @@ def _inner_linears(base: Path) -> list[Linear]:
 def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: Quantized) -> list[Unit]:
     if wanted.loss is not None:
         return choose_for_loss(units, wanted.loss)
-    extra = recipe.wide * least.nbytes if wanted.size is None else wanted.size - least.nbytes
-    return choose_for_size(units, extra)
+    if wanted.size is None:
+        return choose_for_size(units, recipe.wide * least.nbytes)
+    if wanted.size < least.nbytes:
+        raise UsageError(
+            f"--target-size {bytes_text(int(wanted.size))} is too small: int4 takes "
+            f"{bytes_text(least.nbytes)} with every weight in 4 bits that can be"
+        )
+    return choose_for_size(units, _ROOM * (wanted.size - least.nbytes))

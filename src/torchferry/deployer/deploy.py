@@ -146,6 +146,8 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
         _write_files(plan, folder)
         with show_steps(progress) as begin:
             proof = _prove(plan, folder, begin)
+        if wanted.loss is not None:
+            proof.limits["int4"] = wanted.loss
         report = summary.report(plan.title, plan.graphs, built, proof, out=out, steps=steps)
         if not report.ok:
             staging.target = staging.target.with_name(failed.name)
@@ -165,6 +167,11 @@ def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float 
     if "int4" not in precisions and (options.get("calibrate"), loss, size) != (None, None, None):
         raise UsageError(
             "--calibrate, --target-loss and --target-size are for int4: add it to --precision"
+        )
+    if str(options.get("calibrate")) == "none" and (loss, size) != (None, None):
+        raise UsageError(
+            "--target-loss and --target-size are kept by what weights cost on texts: leave out "
+            "--calibrate none"
         )
     if loss is not None and size is not None:
         raise UsageError("--target-loss and --target-size exclude each other: give one of them")
