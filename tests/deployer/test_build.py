@@ -36,7 +36,7 @@ def test_a_size_is_kept_and_used(source, deployed, tmp_path):
         wide, more, _ = build(source, deployed, tmp_path, size=float(least.nbytes + room))
         assert wide
         assert least.nbytes < more.nbytes <= least.nbytes + room
-    with pytest.raises(UsageError, match="--target-size 10 B is too small: int4 takes .* KiB"):
+    with pytest.raises(UsageError, match=r"--target-size 10 B is too small: int4 takes .* KiB"):
         build(source, deployed, tmp_path, size=10.0)
 
 

@@ -67,12 +67,11 @@ class Proof:
             for run in self.runs
             if run.version and not run.same
         ]
-        limits = {
-            name: self.limits.get(name, s.limits[name]) for name, s in self.agreements.items()
-        }
+        usual = {name: seen.limits[name] for name, seen in self.agreements.items()}
+        limits = usual | self.limits
         return wrong + [
-            f"{name} is {seen.distance:.2g} from PyTorch, where {limits[name]:g} is the most that is "
-            "accepted: choose another precision, or calibrate with texts of the model's kind"
+            f"{name} is {seen.distance:.2g} from PyTorch, where {limits[name]:g} is the most that "
+            "is accepted: choose another precision, or calibrate with texts of the model's kind"
             for name, seen in self.agreements.items()
             if not seen.distance <= limits[name]
         ]
