@@ -42,13 +42,7 @@ PROMPT, STEPS = 128, 16
 SCALES = 15  # steps of a 4-bit grid from end to end
 MIB = 2**20
 BARS = {"kl": 0.6, "top1": 0.94, "int8": 260.0, "cosine": 0.99, "minilm": 25.0}
-BUILD = """
-import resource, sys
-from onnxruntime_genai.models.builder import create_model
-options = dict(option.split("=") for option in sys.argv[4:])
-create_model(None, sys.argv[1], sys.argv[2], "int4", "cpu", sys.argv[3], **options)
-print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-"""
+BUILDER = "onnxruntime_genai.models.builder"
 
 
 # The model -------------------------------------------------------------------------------------
@@ -92,17 +86,18 @@ def move(weight: torch.Tensor, generator: torch.Generator) -> None:
 # Others ----------------------------------------------------------------------------------------
 
 
-def build_with_genai(folder: Path, out: Path, **options: str) -> tuple[Path | None, str]:
-    """The graph of genai's builder and the memory it took, in a process of its own."""
+def build_with_genai(folder: Path, out: Path, *options: str) -> tuple[Path | None, str]:
+    """The graph of genai's builder and the time it took, in a process of its own."""
     if importlib.util.find_spec("onnxruntime_genai") is None:
         return None, "onnxruntime-genai is not installed"
-    words = [f"{name}={value}" for name, value in options.items()]
-    cache = str(out / "cache")
-    command = [sys.executable, "-c", BUILD, str(folder), str(out), cache, *words]
+    command = [sys.executable, "-m", BUILDER, "-i", str(folder), "-o", str(out), "-p", "int4"]
+    command += ["-e", "cpu", "-c", str(out / "cache")]
+    command += ["--extra_options", *options] if options else []
+    began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return None, done.stderr.strip().splitlines()[-1][:200]
-    return out / "model.onnx", f"peak {done.stdout.strip().rpartition('peak ')[2]} MiB"
+    return out / "model.onnx", f"{time.perf_counter() - began:.0f} s"
 
 
 def quantize_dynamic(source: Path, target: Path) -> tuple[Path | None, str]:
@@ -129,7 +124,8 @@ def size_of(path: Path) -> float:
 class Graph:
     """A decoder's graph in plain onnxruntime, of whichever exporter."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head_size: int) -> None:
+        self.head_size = head_size
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 4
         self.session = onnxruntime.InferenceSession(
@@ -148,7 +144,7 @@ class Graph:
         }
         for name, value in self.inputs.items():
             if name.startswith("past_key_values"):
-                empty = np.zeros((1, value.shape[1], 0, value.shape[3]), np.float32)
+                empty = np.zeros((1, value.shape[1], 0, self.head_size), np.float32)
                 fed[name] = empty if past is None else past[name]
         return {name: x for name, x in fed.items() if name in self.inputs}
 
@@ -199,19 +195,20 @@ def compare_decoders(place: Path, layers: int, moved: bool, rounds: int) -> list
     files["torchferry int4"] = (files["torchferry int4"][0], f"all of deploy: {seconds:.0f} s")
     files["builder int4"] = build_with_genai(folder, place / "builder")
     files["builder k_quant_mixed"] = build_with_genai(
-        folder, place / "mixed", int4_algo_config="k_quant_mixed"
+        folder, place / "mixed", "int4_algo_config=k_quant_mixed"
     )
     files["quantize_dynamic QInt8"] = quantize_dynamic(
         out / "onnx/model.onnx", place / "dynamic.onnx"
     )
-    graphs = {name: Graph(path) for name, (path, _) in files.items() if path is not None}
+    size = model.config.head_dim
+    graphs = {name: Graph(path, size) for name, (path, _) in files.items() if path is not None}
     times = time_in_turn(graphs, rounds)
     lines = []
     for name, (path, note) in files.items():
         line: dict[str, Any] = {"graph": name, "note": note}
         if path is not None:
             seen = measure(graphs[name].logits, reference)
-            line |= {"mib": size_of(path), "top1": seen.top1, "kl": seen.kl,
+            line |= {"mib": size_of(path), "top1": seen.top1, "kl": max(seen.kl, 0.0),
                      "perplexity": seen.perplexity, "reference": seen.reference,
                      "prefill": times[name][0], "decode": times[name][1]}  # fmt: skip
         lines.append(line)
