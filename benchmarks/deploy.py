@@ -71,6 +71,7 @@ def save_smollm(folder: Path, layers: int, moved: bool) -> tuple[Any, Any]:
         for name, parameter in model.named_parameters():
             if name.endswith("proj.weight"):
                 move(parameter.data, generator)
+    del model.config.quantization_config  # of the GGUF file, which genai's builder refuses
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model, tokenizer
