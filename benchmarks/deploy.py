@@ -196,7 +196,7 @@ def compare_decoders(place: Path, layers: int, moved: bool, rounds: int) -> list
     files["torchferry int4"] = (files["torchferry int4"][0], f"all of deploy: {seconds:.0f} s")
     files["builder int4"] = build_with_genai(folder, place / "builder")
     files["builder k_quant_mixed"] = build_with_genai(
-        folder, place / "mixed", "int4_algo_config=k_quant_mixed"
+        folder, place / "mixed", "algo_config=k_quant_mixed"
     )
     files["quantize_dynamic QInt8"] = quantize_dynamic(
         out / "onnx/model.onnx", place / "dynamic.onnx"
