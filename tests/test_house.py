@@ -1,7 +1,6 @@
 """The rules of the house (tests/house/house_rules.py), run over the repository.
 
-What a rule must let through is listed in ``EXCEPTIONS`` by name, with the reason. The second
-half shows each rule small sources that break it, and others that do not.
+Exceptions are listed by name, with the reason. The second half shows that each rule bites.
 """
 
 from __future__ import annotations
@@ -77,6 +76,7 @@ PUBLIC = {
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
+    "deploy",
     "diagnose",
     "draw_svg",
     "dummy_llm",
@@ -110,7 +110,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 80_000
+LINES_OF_SRC = 85_000
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 

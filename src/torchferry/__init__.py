@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchferry.comparer import compare
     from torchferry.compiler import onnx_custom_backend
     from torchferry.converter import convert, lowers
+    from torchferry.deployer import deploy, load
     from torchferry.diagnoser import (
         CustomOpStrategy,
         ModelDiagnoseOutput,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         RunError,
         UsageError,
     )
-    from torchferry.exporter import OnnxProgram, export, load, to_onnx
+    from torchferry.exporter import OnnxProgram, export, to_onnx
     from torchferry.graph import draw_svg, plot_dot, plot_legend
     from torchferry.observer import (
         ModelInputs,
@@ -74,6 +75,7 @@ _ROOMS = {
     "comparer": ("compare",),
     "compiler": ("onnx_custom_backend",),
     "converter": ("convert", "lowers"),
+    "deployer": ("deploy", "load"),
     "diagnoser": (
         "CustomOpStrategy",
         "ModelDiagnoseOutput",
@@ -94,7 +96,7 @@ _ROOMS = {
         "RunError",
         "UsageError",
     ),
-    "exporter": ("OnnxProgram", "export", "load", "to_onnx"),
+    "exporter": ("OnnxProgram", "export", "to_onnx"),
     "graph": ("draw_svg", "plot_dot", "plot_legend"),
     "observer": (
         "ModelInputs",
@@ -147,6 +149,7 @@ __all__ = [
     "convert",
     "create_input_tensors_from_onnx_model",
     "create_onnx_model_from_input_tensors",
+    "deploy",
     "diagnose",
     "draw_svg",
     "dummy_llm",

@@ -19,10 +19,11 @@ __all__ = ["LAYERS", "LEVEL", "RULES", "TORCH_FREE", "Finding", "Rule"]
 # Top to bottom: a room imports rooms of lower lines only, and its own modules.
 LAYERS = (
     {"cli", "testing"},
+    {"deployer"},
     {"exporter"},
     {"report"},
     {"diagnoser", "compiler", "comparer", "sources"},
-    {"capturer", "converter", "optimizer", "runner"},
+    {"capturer", "converter", "optimizer", "quantizer", "runner"},
     {"observer", "zoo"},
     {"dumper", "judge"},
     {"values", "dims", "graph"},
@@ -34,12 +35,12 @@ PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
 
 TORCH_ROOMS = (
     "values", "zoo", "observer", "capturer", "converter", "diagnoser", "compiler", "dumper",
-    "comparer", "exporter", "judge", "seams", "sources",
+    "comparer", "deployer", "exporter", "judge", "seams", "sources",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
 TORCH_FREE = (
-    "dims", "graph", "optimizer", "report", "cli", "testing", "errors", "config", "notebook",
-    "progress",
+    "dims", "graph", "optimizer", "quantizer", "report", "cli", "testing", "errors", "config",
+    "notebook", "progress",
 )  # fmt: skip
 WITHOUT_ONNX = {
     "values", "judge", "dims", "report", "cli", "testing", "errors", "config", "notebook",

@@ -19,6 +19,7 @@ import typer
 
 from torchferry.cli.commands.capture import capture
 from torchferry.cli.commands.compare import compare
+from torchferry.cli.commands.deploy import deploy
 from torchferry.cli.commands.diagnose import diagnose
 from torchferry.cli.commands.dump import dump
 from torchferry.cli.commands.export import export
@@ -144,6 +145,7 @@ def _write(report: Report, html: Path | None, json: Path | None) -> None:
 for _name, _command in (
     ("capture", capture),
     ("compare", compare),
+    ("deploy", deploy),
     ("diagnose", diagnose),
     ("export", export),
     ("dump", dump),

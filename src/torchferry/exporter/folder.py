@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,15 @@ EXPORTED_FILES = frozenset({"model.onnx", "model.onnx_data", "report.html", "rep
 names of a checkpoint's files."""
 
 
-def check_target(out: Path, *, replace: bool) -> None:
+def check_target(
+    out: Path, *, replace: bool, written: Callable[[Path], bool] | None = None
+) -> None:
     """Check, before any work is done, that ``out`` can be written.
 
     Args:
         out: the folder to be made. It may exist when it is empty.
         replace: whether an earlier export in it may be replaced.
+        written: whether torchferry wrote an entry of ``out``; what an export writes when ``None``.
 
     Raises:
         UsageError: ``out`` is a file, holds something, or cannot be made.
@@ -37,7 +40,7 @@ def check_target(out: Path, *, replace: bool) -> None:
         held = sorted(out.iterdir()) if out.exists() else []
         if held and not replace:
             raise UsageError(f"{out} exists; give --force to replace it, or another folder")
-        foreign = [p.name for p in held if not _exported(p)]
+        foreign = [p.name for p in held if not (written or _exported)(p)]
         if foreign:
             raise UsageError(
                 f"{out} holds {foreign[0]}, which no export wrote, and is not replaced; "
@@ -73,7 +76,9 @@ class Staging:
 
 
 @contextmanager
-def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
+def publish(
+    out: Path, *, replace: bool, written: Callable[[Path], bool] | None = None
+) -> Iterator[Staging]:
     """Yield an empty folder to write into; when the block ends well, it becomes its target.
 
     When the block raises, also for Ctrl-C, nothing is left and an existing ``out`` is as it was.
@@ -83,13 +88,14 @@ def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
     Args:
         out: the folder to be made.
         replace: whether an earlier export in it may be replaced.
+        written: see `check_target`.
 
     Raises:
         UsageError: as `check_target`, or writing failed: no space, no permission.
     """
     target = out.resolve()
     _tidy(target)
-    check_target(out, replace=replace)
+    check_target(out, replace=replace, written=written)
     made: list[Path] = []
     staging: Path | None = None
     lock = -1
@@ -103,7 +109,7 @@ def publish(out: Path, *, replace: bool) -> Iterator[Staging]:
         staged = Staging(staging, target)
         yield staged
         # What came there in the meantime belongs to somebody else.
-        check_target(staged.target, replace=replace or staged.target != target)
+        check_target(staged.target, replace=replace or staged.target != target, written=written)
         _swap(staging, staged.target)
         made.clear()
     except OSError as error:

@@ -1,0 +1,249 @@
+"""The graphs of a folder: exported and verified in floating point, then quantized."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torchferry.deployer.calibrate import fit_grids
+from torchferry.deployer.layout import GRAPHS, Graph
+from torchferry.deployer.sensitivity import measure_sensitivity
+from torchferry.errors import UsageError
+from torchferry.exporter.export import export
+from torchferry.exporter.steps import Steps
+from torchferry.exporter.watch import run_sets
+from torchferry.graph import io
+from torchferry.graph.outline import read_proto
+from torchferry.observer import observe
+from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
+from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
+from torchferry.quantizer.linears import Linear, find_linears
+from torchferry.report.model import Report
+from torchferry.report.quantity import bytes_text
+from torchferry.sources.source import Source
+from torchferry.values.signature import SIGNATURE_KEY, Signature
+
+__all__ = ["RENAMED", "Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
+
+_BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
+"""What quantized graphs are made of, by ``fp32`` and ``fp16``."""
+RENAMED = {"token_embeddings": "last_hidden_state"}
+"""Outputs that optimum finds under another name than sentence-transformers gives them."""
+_FOLDERS = re.compile(r'"[^"]*?site-packages/')
+_ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
+_CONDITIONS = "pkg.torchferry.conditions"  # for people, with lines of this machine's files
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a model is to be quantized.
+
+    Attributes:
+        rows: tokens to calibrate with; empty for the nearest grid.
+        loss: the largest KL divergence, in nats, that 4 bits may cost by estimate.
+        size: the largest file in bytes.
+    """
+
+    rows: Sequence[Any] = ()
+    loss: float | None = None
+    size: float | None = None
+
+
+@dataclass
+class Built:
+    """What was written.
+
+    Attributes:
+        sizes: bytes of each graph with its weights, by name.
+        bits: of each quantized weight, by the graph's name.
+        units: what 4 bits cost in each weight, if that was measured.
+        fitted: how many weights were fitted to texts.
+        exports: the reports of the graphs in floating point, by ``fp32`` and ``fp16``.
+    """
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    bits: dict[str, dict[str, int]] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
+    fitted: int = 0
+    exports: dict[str, Report] = field(default_factory=dict)
+
+
+def export_graph(source: Source, path: Path, steps: Steps, **options: Any) -> Report:
+    """Export a model to a file and verify it.
+
+    Args:
+        source: the model and its inputs.
+        path: of the graph.
+        steps: gets the steps of the export.
+        options: of `torchferry.exporter.export`.
+
+    Raises:
+        FerryError: see `export`.
+    """
+    with observe(source.model) as seen:
+        run_sets(source)
+    done = export(
+        source.model, source.observed(seen), title=source.title, steps=steps, file=path, **options
+    )
+    lighten(path)
+    if done.report is None:  # export always makes one
+        raise AssertionError
+    return done.report
+
+
+def lighten(path: Path) -> None:
+    """Remove what a saved graph says of the code it came from: a runtime has no use for it.
+
+    Outputs get the names that runtimes look for; what a call of the model returns stays as it is.
+    """
+    model = read_proto(path)
+    _clear_nodes(list(model.graph.node))
+    for function in model.functions:
+        _clear_nodes(list(function.node))
+    _rename_outputs(model.graph)
+    for entry in [*model.metadata_props]:
+        if entry.key == _CONDITIONS:
+            model.metadata_props.remove(entry)
+        elif entry.key == SIGNATURE_KEY:
+            signature = Signature.from_json(_FOLDERS.sub('"', entry.value))
+            leaves = [
+                [RENAMED.get(leaf[0], leaf[0]), *leaf[1:]] if isinstance(leaf, list) else leaf
+                for leaf in signature.leaves
+            ]
+            entry.value = replace(signature, leaves=type(signature.leaves)(leaves)).to_json()
+    part = path.with_suffix(".part")
+    part.write_bytes(model.SerializeToString())
+    part.replace(path)
+
+
+def _clear_nodes(nodes: list[Any]) -> None:
+    while nodes:
+        node = nodes.pop()
+        node.ClearField("metadata_props")
+        for attribute in node.attribute:
+            nodes += [*attribute.g.node, *(n for graph in attribute.graphs for n in graph.node)]
+
+
+def _rename_outputs(graph: Any) -> None:
+    for output in graph.output:
+        output.name = RENAMED.get(output.name, output.name)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [RENAMED.get(name, name) for name in names]
+
+
+def build_graphs(
+    source: Source,
+    load_half: Callable[[], Source],
+    graphs: Sequence[Graph],
+    folder: Path,
+    wanted: Wanted,
+    *,
+    kernel: str,
+    steps: Steps,
+    **options: Any,
+) -> Built:
+    """Write the graphs of a folder; what only quantized graphs are made of is removed again.
+
+    Args:
+        source: the model in float32.
+        load_half: gives the model in float16.
+        graphs: to write.
+        folder: of the deployment.
+        wanted: of the quantized graphs.
+        kernel: of int8: ``blocks`` or ``dynamic``.
+        steps: gets the steps.
+        options: of `export_graph`.
+    """
+    built = Built()
+    for floats, base in _BASES.items():
+        if any(graph.floats == floats for graph in graphs):
+            path = folder / base.path
+            path.parent.mkdir(exist_ok=True)
+            this = source if floats == "fp32" else load_half()
+            built.exports[floats] = export_graph(this, path, steps, **options)
+    choice: tuple[frozenset[str], dict[str, Grid]] = frozenset(), {}
+    narrow = [graph for graph in graphs if graph.recipe == "int4"]
+    if narrow:
+        plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
+        recipe = RECIPES["int4"]
+        choice = choose_grids(source, plain, path, recipe, wanted=wanted, built=built, steps=steps)
+    for graph in [graph for graph in graphs if graph.recipe]:
+        name = "int8-dynamic" if (kernel, graph.recipe) == ("dynamic", "int8") else graph.recipe
+        wide, grids = choice if graph in narrow else (frozenset[str](), {})
+        with steps.step(f"quantize {graph.name}") as say:
+            plain, path = folder / _BASES[graph.floats].path, folder / graph.path
+            done = quantize_file(plain, path, RECIPES[name], wide=wide, grids=grids)
+            say(f"{len(done.bits)} weights")
+        built.bits[graph.name] = dict(done.bits)
+    _remove_bases(graphs, folder)
+    for graph in graphs:
+        parts = [folder / graph.path, folder / f"{graph.path}_data"]
+        built.sizes[graph.name] = sum(part.stat().st_size for part in parts if part.is_file())
+    return built
+
+
+def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:
+    for graph in _BASES.values():
+        if graph not in graphs:
+            for part in folder.glob(f"{graph.path.as_posix()}*"):
+                part.unlink()
+
+
+def choose_grids(
+    source: Source,
+    base: Path,
+    path: Path,
+    recipe: Recipe,
+    *,
+    wanted: Wanted,
+    built: Built,
+    steps: Steps,
+) -> tuple[frozenset[str], dict[str, Grid]]:
+    """The weights that get 8 bits, and grids for the others.
+
+    Args:
+        source: the model in float32.
+        base: its graph in floating point.
+        path: a file that may be written to see how small the model gets.
+        recipe: of 4 bits.
+        wanted: the texts, and a target if there is one.
+        built: gets the table of sensitivity.
+        steps: gets the steps.
+    """
+    if not wanted.rows:
+        return frozenset(), {}
+    inner = _inner_linears(base)
+    with steps.step("measure sensitivity") as say:
+        built.units = measure_sensitivity(source.model, inner, recipe, wanted.rows)
+        least = quantize_file(base, path, recipe)
+        chosen = _chosen(built.units, recipe, wanted, least)
+        wide = frozenset(name for unit in chosen for name in unit.weights)
+        say(f"{len(wide)} weights get 8 bits")
+    with steps.step("calibrate") as say:
+        grids = fit_grids(source.model, inner, recipe, wanted.rows, wide=wide)
+        say(f"{len(grids)} weights fitted")
+    built.fitted = len(grids)
+    return wide, grids
+
+
+def _inner_linears(base: Path) -> list[Linear]:
+    """The products of a graph without the head and what shares its weight."""
+    linears = list(find_linears(io.load(base).graph))
+    return [linear for linear in linears if linear.weight is not linears[-1].weight]
+
+
+def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: Quantized) -> list[Unit]:
+    if wanted.loss is not None:
+        return choose_for_loss(units, wanted.loss)
+    if wanted.size is None:
+        return choose_for_size(units, recipe.wide * least.nbytes)
+    if wanted.size < least.nbytes:
+        raise UsageError(
+            f"--target-size {bytes_text(int(wanted.size))} is too small: int4 takes "
+            f"{bytes_text(least.nbytes)} with every weight in 4 bits that can be"
+        )
+    return choose_for_size(units, _ROOM * (wanted.size - least.nbytes))

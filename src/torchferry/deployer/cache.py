@@ -1,0 +1,68 @@
+"""Keys and values as onnxruntime's values, in transformers' own kind of cache."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+from torchferry.errors import UsageError
+from torchferry.zoo.library import import_transformers
+
+__all__ = ["cache_class", "cache_name", "empty_cache"]
+
+
+@cache
+def cache_class() -> type[Any]:
+    """A subclass of transformers' ``Cache``, which is imported when the class is needed."""
+    library = import_transformers("generation")
+
+    # Its class is not known to mypy, as transformers is imported here.
+    class SessionCache(library.Cache):  # type: ignore[misc,name-defined]
+        """Keys and values by the name of the graph's input."""
+
+        def __init__(self) -> None:
+            super().__init__(layers=[])
+            self.values: dict[str, onnxruntime.OrtValue] = {}
+
+        def get_seq_length(self, _layer: int = 0) -> int:
+            """Tokens that were seen."""
+            first = next(iter(self.values.values()), None)
+            return 0 if first is None else int(first.shape()[2])
+
+        def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+            """Put the sequences of a batch in another order, as beams are chosen."""
+            for name, value in self.values.items():
+                rows = np.ascontiguousarray(value.numpy()[beam_idx.numpy()])
+                self.values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(rows)
+
+        def crop(self, *_: int) -> None:
+            """Refuse to forget tokens.
+
+            Raises:
+                UsageError: always.
+            """
+            raise UsageError(
+                "a deployed decoder has no assisted generation: leave out assistant_model"
+            )
+
+    return SessionCache
+
+
+@cache
+def cache_name() -> str:
+    """What transformers' ``generate`` calls the cache: before 5.20 it was ``past_key_values``."""
+    mixin = import_transformers("generation").GenerationMixin
+    known = inspect.signature(mixin.prepare_inputs_for_generation).parameters
+    return "cache" if "cache" in known else "past_key_values"
+
+
+def empty_cache(value: Any, batch: int) -> onnxruntime.OrtValue:
+    """A cache that holds no token, for one input of a graph: (batch, heads, 0, size)."""
+    heads, size = value.shape[1], value.shape[3]
+    kind = np.float16 if value.type == "tensor(float16)" else np.float32
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((batch, heads, 0, size), kind))

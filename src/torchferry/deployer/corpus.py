@@ -1,0 +1,143 @@
+"""Texts as tokens: prompts, texts to measure on, texts to calibrate with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchferry.errors import UsageError
+from torchferry.zoo.weights import seeded
+
+__all__ = [
+    "LEAST_TOKENS",
+    "Batch",
+    "calibration_rows",
+    "evaluation_rows",
+    "evaluation_texts",
+    "prompts",
+]
+
+LEAST_TOKENS = 512
+"""Of a text to calibrate with: fewer say too little of a layer's inputs."""
+_ROW, _EVALUATED = 256, 128  # tokens of a row
+_RANDOM_ROWS, _RANDOM_LENGTH = 8, 24  # where there is no tokenizer
+_PROMPTS = ("The capital of France is", "Once upon a time there was", "One, two, three,")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts side by side, filled up on the left.
+
+    Attributes:
+        input_ids: int64, (batch, sequence).
+        attention_mask: int64; 0 where it is filled up.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+
+
+def prompts(tokenizer: Any, vocabulary: int, pad: int) -> tuple[Batch, Batch]:
+    """One prompt alone, and three of different lengths.
+
+    Args:
+        tokenizer: of transformers, or ``None``: the tokens are random then.
+        vocabulary: number of tokens.
+        pad: the token that fills up.
+    """
+    if tokenizer is None:
+        rows = [_random(length, vocabulary, pad) for length in (5, 7, 3)]
+    else:
+        rows = [_encode(tokenizer, text) for text in _PROMPTS]
+        rows = [row[row != pad] for row in rows]  # else it would look filled up
+        # Of a tokenizer that knows no English.
+        rows = [row if len(row) else _random(5, vocabulary, pad) for row in rows]
+    return _filled(rows[:1], pad), _filled(rows, pad)
+
+
+def evaluation_rows(tokenizer: Any, vocabulary: int, longest: int) -> list[torch.Tensor]:
+    """Texts to measure on, each (1, sequence); random tokens if there is no tokenizer.
+
+    Args:
+        tokenizer: see `prompts`.
+        vocabulary: see `prompts`.
+        longest: tokens that the model takes.
+    """
+    if tokenizer is None:
+        return _random_rows(vocabulary, longest, seed=1)
+    texts = evaluation_texts()
+    rows = [_encode(tokenizer, text)[: min(longest, _EVALUATED)] for text in texts]
+    return [row[None] for row in rows if len(row) > 1]
+
+
+def evaluation_texts() -> list[str]:
+    """The paragraphs that models are measured on."""
+    return _read("evaluation.txt").split("\n\n")
+
+
+def calibration_rows(
+    tokenizer: Any, vocabulary: int, longest: int, text: Path | None
+) -> list[torch.Tensor]:
+    """Texts to calibrate with, each (1, sequence), none of them seen by `evaluation_rows`.
+
+    Args:
+        tokenizer: see `prompts`.
+        vocabulary: number of tokens.
+        longest: see `evaluation_rows`.
+        text: the user's own, UTF-8; the default set when ``None``.
+
+    Raises:
+        UsageError: the file cannot be read, or is too short.
+    """
+    if tokenizer is None:
+        if text is not None:
+            raise UsageError(f"--calibrate {text} needs a tokenizer, and the model has none")
+        return _random_rows(vocabulary, longest, seed=2)
+    ids = _encode(tokenizer, _read("calibration.txt") if text is None else _read_file(text))
+    if text is not None and len(ids) < LEAST_TOKENS:
+        raise UsageError(
+            f"--calibrate {text} has {len(ids)} tokens, and {LEAST_TOKENS} at least are needed: "
+            "give a longer text of the kind that the model will read"
+        )
+    return [row[None] for row in torch.split(ids, min(longest, _ROW)) if len(row) > 1]
+
+
+def _encode(tokenizer: Any, text: str) -> torch.Tensor:
+    return torch.tensor(tokenizer(text, truncation=False, verbose=False)["input_ids"])
+
+
+def _filled(rows: list[torch.Tensor], pad: int) -> Batch:
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), pad)
+    mask = torch.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, longest - len(row) :] = row
+        mask[place, longest - len(row) :] = 1
+    return Batch(ids, mask)
+
+
+def _random(length: int, vocabulary: int, pad: int | None, seed: int = 0) -> torch.Tensor:
+    ids = torch.randint(vocabulary - 1, (length,), generator=seeded(seed * 1000 + length))
+    return ids if pad is None else ids + (ids >= pad)
+
+
+def _random_rows(vocabulary: int, longest: int, seed: int) -> list[torch.Tensor]:
+    return [
+        _random(min(longest, _RANDOM_LENGTH), vocabulary, None, seed * 100 + row)[None]
+        for row in range(_RANDOM_ROWS)
+    ]
+
+
+def _read(name: str) -> str:
+    return (files("torchferry.deployer.texts") / name).read_text("utf-8")
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read --calibrate {path}: {error}") from error

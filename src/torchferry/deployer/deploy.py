@@ -1,0 +1,302 @@
+"""From the name of a model to a folder that several runtimes load, proven in them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import torch
+
+from torchferry.deployer import summary
+from torchferry.deployer.build import RENAMED, Wanted, build_graphs
+from torchferry.deployer.card import write_card
+from torchferry.deployer.corpus import (
+    calibration_rows,
+    evaluation_rows,
+    evaluation_texts,
+    prompts,
+)
+from torchferry.deployer.genai import check_decoder_graph, write_genai
+from torchferry.deployer.huggingface import (
+    copy_processor,
+    read_tokenizer,
+    write_configs,
+    write_tokenizer,
+)
+from torchferry.deployer.kind import KINDS, Kind, check_cache, check_runtimes, kind_of, task_of
+from torchferry.deployer.layout import (
+    PRECISIONS,
+    RUNTIMES,
+    Graph,
+    chosen_graphs,
+    read_choice,
+)
+from torchferry.deployer.likeness import Feeds, text_feeds
+from torchferry.deployer.manifest import was_deployed, write_manifest
+from torchferry.deployer.proof import Proof, prove_decoder, prove_outputs
+from torchferry.deployer.reference import generated, record_logits
+from torchferry.errors import UsageError
+from torchferry.exporter.export import check_options
+from torchferry.exporter.folder import check_target, publish
+from torchferry.exporter.steps import Steps
+from torchferry.graph import io
+from torchferry.progress import Progress, show_steps
+from torchferry.report import html
+from torchferry.report.model import Report
+from torchferry.sources.source import Source, load_source
+from torchferry.values.fast_path import disable_fast_paths
+
+__all__ = ["Options", "deploy"]
+
+_STEPS = 16  # tokens that are generated in every runtime
+_BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
+_LONGEST = 2048  # tokens, of models that do not say how many they take
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|MB|GB)")
+_UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is deployed, and for what."""
+
+    title: str
+    source: Source
+    kind: Kind
+    tokenizer: Any
+    runtimes: tuple[str, ...]
+    graphs: tuple[Graph, ...]
+    wanted: Wanted
+    vocabulary: int
+    longest: int
+    pad: int
+
+
+class Options(TypedDict, total=False):
+    """Arguments of `deploy`.
+
+    Attributes:
+        runtimes: some of `RUNTIMES`, as a sequence or with commas; onnxruntime alone if left out.
+        precisions: some of `PRECISIONS`; the first is that of the folder's default graph, fp32 if
+            left out.
+        calibrate: a text file to fit int4 to; ``"none"`` for the nearest grid; the default texts
+            if left out.
+        target_loss: the KL divergence, in nats, that int4 may cost by estimate.
+        target_size: what int4 may take: ``"100 MiB"``, or bytes.
+        inputs: ``FILE.py:NAME`` that gives the input sets.
+        opset: ONNX operator set; chosen for onnxruntime if left out.
+        budget: seconds for sizes beside those of the inputs, see ``export``; 600 if left out.
+        replace: an earlier deployment in ``out``.
+        progress: what to do with the name of each step.
+    """
+
+    runtimes: str | Sequence[str]
+    precisions: str | Sequence[str]
+    calibrate: str | Path | None
+    target_loss: float | None
+    target_size: str | float | None
+    inputs: str | None
+    opset: int | None
+    budget: float | None
+    replace: bool
+    progress: Progress
+
+
+def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Report:
+    """Write a folder that runtimes load, in the precisions asked for, and prove it in them.
+
+    The folder appears whole or not at all. If a check fails it is called ``OUT.failed``, and an
+    earlier ``out`` stays as it was.
+
+    Args:
+        model: what ``torchferry export`` takes: a Hugging Face folder, ``zoo:NAME``.
+        out: the folder to write.
+        options: see `Options`.
+
+    Returns: the report; ``.ok`` says whether every check passed.
+
+    Raises:
+        UsageError: what is given cannot be used.
+        FerryError: see `torchferry.export`.
+    """
+    model, out = str(model), Path(out)
+    names, precisions, size = _checked(options)
+    replace, progress = options.get("replace", False), options.get("progress")
+    failed = out.with_name(f"{out.name}.failed")
+    check_target(out, replace=replace, written=was_deployed(out))
+    check_target(failed, replace=True, written=was_deployed(failed))
+    steps = Steps(progress)
+    with steps.step("load model") as say:
+        plan = _planned(model, names, precisions, options.get("inputs"), options.get("calibrate"))
+        say(plan.kind)
+    wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
+    half = partial(load_source, model, inputs=options.get("inputs"), dtype="fp16")
+    with publish(out, replace=replace, written=was_deployed(out)) as staging:
+        folder = staging.folder
+        built = build_graphs(
+            plan.source, half, plan.graphs, folder, wanted, kernel=KINDS[plan.kind].kernel,
+            steps=steps, target="onnxruntime", opset=options.get("opset"),
+            budget=_BUDGET if options.get("budget") is None else options["budget"],
+        )  # fmt: skip
+        _write_files(plan, folder)
+        with show_steps(progress) as begin:
+            proof = _prove(plan, folder, begin)
+        if wanted.loss is not None:
+            proof.limits["int4"] = wanted.loss
+        report = summary.report(plan.title, plan.graphs, built, proof, out=out, steps=steps)
+        if not report.ok:
+            staging.target = staging.target.with_name(failed.name)
+        _write_pages(plan, folder, report, summary.tables(plan.graphs, built, proof), out.name)
+    return report
+
+
+def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
+    """Runtimes, precisions and the size that int4 may take.
+
+    Raises:
+        UsageError: an option cannot be used, or two exclude each other.
+    """
+    names = read_choice(options.get("runtimes", "onnxruntime"), RUNTIMES, "runtime")
+    precisions = read_choice(options.get("precisions", "fp32"), PRECISIONS, "precision")
+    size, loss = _read_size(options.get("target_size")), options.get("target_loss")
+    if "int4" not in precisions and (options.get("calibrate"), loss, size) != (None, None, None):
+        raise UsageError(
+            "--calibrate, --target-loss and --target-size are for int4: add it to --precision"
+        )
+    if str(options.get("calibrate")) == "none" and (loss, size) != (None, None):
+        raise UsageError(
+            "--target-loss and --target-size are kept by what weights cost on texts: leave out "
+            "--calibrate none"
+        )
+    if loss is not None and size is not None:
+        raise UsageError("--target-loss and --target-size exclude each other: give one of them")
+    if loss is not None and not loss > 0:
+        raise UsageError(f"--target-loss {loss:g} cannot be reached: give a positive number")
+    check_options("onnxruntime", "to_onnx", options.get("opset"))
+    return names, precisions, size
+
+
+def _planned(
+    model: str,
+    runtimes: tuple[str, ...],
+    precisions: tuple[str, ...],
+    inputs: str | None,
+    calibrate: str | Path | None,
+) -> _Plan:
+    tokenizer = read_tokenizer(model)
+    source = load_source(model, inputs=inputs, dtype="fp32")
+    kind = kind_of(source.model, model)
+    check_runtimes(kind, runtimes, precisions, tokenizer, model)
+    if kind == "decoder":
+        check_cache([fed for _, fed in source.input_sets], model)
+    config = getattr(source.model, "config", None)
+    text = config.get_text_config() if kind == "decoder" and config is not None else None
+    vocabulary = int(text.vocab_size) if text is not None else 0
+    longest = int(getattr(text, "max_position_embeddings", 0) or _LONGEST)
+    rows: Sequence[Any] = ()
+    if "int4" in precisions and str(calibrate) != "none":
+        path = None if calibrate is None else Path(calibrate)
+        rows = calibration_rows(tokenizer, vocabulary, longest, path)
+    pad = _pad_token(source.model, tokenizer, vocabulary)
+    return _Plan(
+        model, source, kind, tokenizer, runtimes, chosen_graphs(precisions), Wanted(rows),
+        vocabulary, longest, pad,
+    )  # fmt: skip
+
+
+def _pad_token(model: Any, tokenizer: Any, vocabulary: int) -> int:
+    """The token that fills up: the model's, the tokenizer's, or the one that ends a text."""
+    generation = getattr(model, "generation_config", None)
+    for place in (generation, getattr(model, "config", None), tokenizer):
+        for name in ("pad_token_id", "eos_token_id"):
+            token = getattr(place, name, None)
+            token = token[0] if isinstance(token, list) and token else token
+            if isinstance(token, int) and 0 <= token < vocabulary:
+                return token
+    return 0
+
+
+def _read_size(text: str | float | None) -> float | None:
+    """A number of bytes.
+
+    Raises:
+        UsageError: the text is no size.
+    """
+    if text is None or isinstance(text, (int, float)):
+        return text
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"--target-size {text} is no size: write it as '100 MiB'")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _write_files(plan: _Plan, folder: Path) -> None:
+    """Write what stands beside the graphs."""
+    built = io.load(folder / plan.graphs[0].path)
+    inputs = [str(value.name) for value in built.graph.inputs]
+    write_configs(_configured(plan), folder, plan.graphs)
+    copy_processor(plan.title, folder)
+    if plan.tokenizer is not None:
+        write_tokenizer(plan.tokenizer, folder, inputs)
+    if plan.kind == "decoder":
+        check_decoder_graph(built.graph, plan.title)
+    if "genai" in plan.runtimes:
+        write_genai(folder, plan.source.model, plan.graphs[0], built.graph, plan.pad)
+
+
+def _configured(plan: _Plan) -> Any:
+    """The model of transformers that the configuration is of: within a sentence encoder's."""
+    model = plan.source.model
+    return model if hasattr(model, "config") else model.encoder
+
+
+def _prove(plan: _Plan, folder: Path, begin: Any) -> Proof:
+    model = plan.source.model
+    if plan.kind != "decoder":
+        feeds = _feeds(plan, folder)
+        begin("run PyTorch")
+        with torch.no_grad(), disable_fast_paths():
+            wanted = [_named(model(**fed)) for fed in feeds]
+        return prove_outputs(
+            folder, plan.graphs, plan.runtimes, feeds=feeds, wanted=wanted, begin=begin
+        )
+    batches = prompts(plan.tokenizer, plan.vocabulary, plan.pad)
+    rows = evaluation_rows(plan.tokenizer, plan.vocabulary, plan.longest)
+    with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
+        begin("generate in PyTorch")
+        tokens = generated(model, batches, _STEPS, plan.pad)
+        logits = record_logits(lambda ids: model(ids).logits, rows, Path(place) / "logits")
+        return prove_decoder(
+            folder, plan.graphs, plan.runtimes, batches=batches, wanted=tokens, logits=logits,
+            pad=plan.pad, begin=begin,
+        )  # fmt: skip
+
+
+def _feeds(plan: _Plan, folder: Path) -> list[Feeds]:
+    """Inputs for a model that generates nothing: sentences, or those that it was exported with."""
+    graph = io.load(folder / plan.graphs[0].path).graph
+    names = [str(value.name) for value in graph.inputs]
+    if plan.tokenizer is not None and plan.kind == "encoder":
+        return text_feeds(plan.tokenizer, evaluation_texts(), names)
+    return [{n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets]
+
+
+def _named(outputs: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a model's outputs, by the names of the graph's."""
+    tensors = {name: x for name, x in outputs.items() if isinstance(x, torch.Tensor)}
+    return {RENAMED.get(name, name): x for name, x in tensors.items()}
+
+
+def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: str) -> None:
+    task = task_of(type(_configured(plan)).__name__)
+    call = "generate" if plan.kind == "decoder" else "call"
+    words = {"name": name, "task": task.name, "optimum": task.optimum, "call": call}
+    title = Path(plan.title).name
+    write_card(folder, title, tables, graphs=plan.graphs, runtimes=plan.runtimes, words=words)
+    html.dump(report, folder / "report.html")
+    write_manifest(folder, plan.kind, [graph.path.as_posix() for graph in plan.graphs])

@@ -1,0 +1,119 @@
+"""``genai_config.json`` of onnxruntime-genai, whose parser refuses keys that it does not know.
+
+https://onnxruntime.ai/docs/genai/reference/config.html; every key here is one that 0.18 reads.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from torchferry.deployer.layout import Graph
+from torchferry.errors import UsageError
+
+__all__ = ["check_decoder_graph", "genai_config", "write_genai"]
+
+_INPUTS = ("input_ids", "attention_mask", "position_ids")
+_PAST, _PRESENT = "past_key_values.{}.{}", "present.{}.{}"
+
+
+def check_decoder_graph(graph: ir.Graph, title: str) -> int:
+    """The number of layers of a decoder with a plain cache.
+
+    Raises:
+        UsageError: the graph has other inputs or outputs than keys and values of each layer.
+    """
+    inputs = {str(value.name) for value in graph.inputs}
+    outputs = {str(value.name) for value in graph.outputs}
+    pairs = [(i, part) for i in range(len(inputs)) for part in ("key", "value")]
+    past = {name for i, part in pairs if (name := _PAST.format(i, part)) in inputs}
+    present = {_PRESENT.format(i, part) for i, part in pairs}
+    strange = sorted((inputs - past - {*_INPUTS}) | (outputs - present - {"logits"}))
+    if strange or "logits" not in outputs or not past:
+        what = f"has {strange[0]}" if strange else "has no keys and values of earlier tokens"
+        raise UsageError(
+            f"{title} {what}; a decoder that these runtimes run has input_ids, attention_mask, "
+            "position_ids and past_key_values.N alone: use torchferry export"
+        )
+    return len(past) // 2
+
+
+def write_genai(folder: Path, model: Any, graph: Graph, built: ir.Graph, pad: int) -> None:
+    """Write the file.
+
+    Args:
+        folder: of the deployment.
+        model: of transformers.
+        graph: that genai runs unless it is asked for another.
+        built: the graph itself, whose inputs say how large the cache is.
+        pad: the token that fills up shorter prompts.
+    """
+    settings = genai_config(model, graph, built, pad)
+    (folder / "genai_config.json").write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
+
+
+def genai_config(model: Any, graph: Graph, built: ir.Graph, pad: int) -> dict[str, Any]:
+    """What genai reads; the arguments are those of `write_genai`."""
+    config = model.config.get_text_config(decoder=True)
+    generation = getattr(model, "generation_config", config)
+    shapes = {str(value.name): value.shape for value in built.inputs}
+    layers = check_decoder_graph(built, type(model).__name__)
+    cache = shapes[_PAST.format(0, "key")]
+    heads, size = (int(str(cache[axis])) for axis in (1, 3)) if cache is not None else (1, 1)
+    context = int(getattr(config, "max_position_embeddings", 0) or 2048)
+    attention = int(getattr(config, "num_attention_heads", heads))
+    used = [name for name in _INPUTS if name in shapes]
+    past = {f"past_{p}_names": _PAST.format("%d", p) for p in ("key", "value")}
+    present = {f"present_{p}_names": _PRESENT.format("%d", p) for p in ("key", "value")}
+    eos = generation.eos_token_id
+    return {
+        "model": {
+            "bos_token_id": _first(generation.bos_token_id, pad),
+            "context_length": context,
+            "decoder": {
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+                "filename": graph.path.as_posix(),
+                "head_size": size,
+                "hidden_size": int(getattr(config, "hidden_size", attention * size)),
+                "inputs": {name: name for name in used} | past,
+                "outputs": {"logits": "logits"} | present,
+                "num_attention_heads": attention,
+                "num_hidden_layers": layers,
+                "num_key_value_heads": heads,
+            },
+            "eos_token_id": pad if eos is None else eos,
+            "pad_token_id": pad,
+            "type": "decoder",  # generic: other types expect other graphs, as gpt2's one cache
+            "vocab_size": int(config.vocab_size),
+        },
+        "search": _search(generation, context),
+    }
+
+
+def _search(generation: Any, context: int) -> dict[str, Any]:
+    """How tokens are chosen, as the model's own configuration says."""
+    return {
+        "diversity_penalty": 0.0,
+        "do_sample": bool(generation.do_sample),
+        "early_stopping": True,
+        "length_penalty": 1.0,
+        "max_length": context,
+        "min_length": 0,
+        "no_repeat_ngram_size": 0,
+        "num_beams": 1,
+        "num_return_sequences": 1,
+        # The graph's cache is as long as the tokens seen; a shared buffer would be longer.
+        "past_present_share_buffer": False,
+        "repetition_penalty": float(generation.repetition_penalty or 1.0),
+        "temperature": float(generation.temperature or 1.0),
+        "top_k": int(generation.top_k or 50),
+        "top_p": float(generation.top_p or 1.0),
+    }
+
+
+def _first(token: int | list[int] | None, default: int) -> int:
+    token = token[0] if isinstance(token, list) and token else token
+    return token if isinstance(token, int) else default

@@ -1,0 +1,217 @@
+"""Run the deployed graphs in every runtime and compare them with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchferry.deployer.corpus import Batch
+from torchferry.deployer.decoder import load_decoder
+from torchferry.deployer.layout import Graph
+from torchferry.deployer.likeness import Feeds, Likeness, Outputs, compare_outputs
+from torchferry.deployer.reference import Agreement, Generated, Logits, measure
+from torchferry.deployer.runtimes import RUNNERS, Request, generate_there, outputs_there
+from torchferry.errors import RunError
+
+__all__ = ["Proof", "Run", "compare_tokens", "describe_runs", "prove_decoder", "prove_outputs"]
+
+_TIES = {"fp32": 1e-5, "fp16": 1e-2}
+"""Relative to the largest logit: the best two tokens are a tie if they are no further apart."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Greedy tokens of one graph in one runtime.
+
+    Attributes:
+        runtime: its name.
+        graph: which graph.
+        version: of the runtime; empty where it is missing.
+        same: whether all tokens are the reference's, or differ after a tie; ``None`` if it did
+            not run.
+        note: the ties, the first difference, or what the runtime said.
+    """
+
+    runtime: str
+    graph: Graph
+    version: str
+    same: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was seen of a folder.
+
+    Attributes:
+        runs: each graph in each runtime.
+        agreements: of each graph, by name.
+        limits: the largest distances, by name, where they are not the usual ones.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    agreements: dict[str, Agreement | Likeness] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> list[str]:
+        """One sentence a fault."""
+        wrong = [
+            f"{run.runtime} does not run {run.graph.path} as it should: {run.note}; to publish "
+            f"the folder for the others leave {run.runtime} out of --for"
+            for run in self.runs
+            if run.version and not run.same
+        ]
+        usual = {name: seen.limits[name] for name, seen in self.agreements.items()}
+        limits = usual | self.limits
+        return wrong + [
+            f"{name} is {seen.distance:.2g} from PyTorch, where {limits[name]:g} is the most that "
+            "is accepted: choose another precision, or calibrate with texts of the model's kind"
+            for name, seen in self.agreements.items()
+            if not seen.distance <= limits[name]
+        ]
+
+
+def prove_decoder(
+    folder: Path,
+    graphs: Sequence[Graph],
+    runtimes: Sequence[str],
+    *,
+    batches: Sequence[Batch],
+    wanted: Generated,
+    logits: Logits,
+    pad: int,
+    begin: Callable[[str], object],
+) -> Proof:
+    """Generate with every graph in every runtime, and measure every graph on texts.
+
+    Tokens of fp32 and fp16 are compared with PyTorch's. Those of quantized graphs are compared
+    with what the same graph gives in onnxruntime: runtimes must not differ, while the weights do.
+
+    Args:
+        folder: of the deployment.
+        graphs: to run.
+        runtimes: their names.
+        batches: prompts.
+        wanted: PyTorch's tokens for them.
+        logits: PyTorch's for the texts.
+        pad: the token that fills up.
+        begin: is given the name of each step.
+    """
+    proof = Proof()
+    steps = len(wanted.margins[0])
+    versions = {name: RUNNERS[name].installed() for name in runtimes}
+    for graph in graphs:
+        begin(f"measure {graph.name}")
+        decoder = load_decoder(folder, folder / graph.path)
+        proof.agreements[graph.name] = measure(partial(_logits, decoder), logits)
+        own = None
+        for name in ("onnxruntime", *(n for n in runtimes if n != "onnxruntime")):
+            begin(f"{graph.name} in {name}")
+            if not versions.get(name, "here"):
+                proof.runs.append(Run(name, graph, "", None, RUNNERS[name].missing))
+                continue
+            try:
+                result = generate_there(name, Request(folder, graph, batches, steps, pad))
+            except RunError as error:
+                proof.runs.append(Run(name, graph, versions.get(name, ""), False, str(error)))
+                continue
+            own = result if own is None else own
+            expected = wanted if graph.exact else own
+            same, note = compare_tokens(result, expected, _TIES.get(graph.name, 1e-2))
+            if name in versions:
+                proof.runs.append(Run(name, graph, versions[name], same, note))
+    return proof
+
+
+def prove_outputs(
+    folder: Path,
+    graphs: Sequence[Graph],
+    runtimes: Sequence[str],
+    *,
+    feeds: Sequence[Feeds],
+    wanted: Sequence[Outputs],
+    begin: Callable[[str], object],
+) -> Proof:
+    """Run every graph in every runtime and compare its outputs with PyTorch's.
+
+    Args:
+        folder: of the deployment.
+        graphs: to run.
+        runtimes: their names.
+        feeds: sets of inputs.
+        wanted: PyTorch's outputs for them.
+        begin: is given the name of each step.
+    """
+    proof = Proof()
+    versions = {name: RUNNERS[name].installed() for name in runtimes}
+    for graph in graphs:
+        for name in ("onnxruntime", *(n for n in runtimes if n != "onnxruntime")):
+            begin(f"{graph.name} in {name}")
+            if not versions.get(name, "here"):
+                proof.runs.append(Run(name, graph, "", None, RUNNERS[name].missing))
+                continue
+            try:
+                ours = outputs_there(name, folder, graph, feeds)
+            except RunError as error:
+                proof.runs.append(Run(name, graph, versions.get(name, ""), False, str(error)))
+                continue
+            seen = compare_outputs(ours, wanted, feeds)
+            proof.agreements.setdefault(graph.name, seen)
+            near = seen.distance <= seen.limits[graph.name]
+            if name in versions:
+                note = f"least cosine {seen.least:.5f} over {seen.vectors} vectors"
+                proof.runs.append(Run(name, graph, versions[name], near, note))
+    return proof
+
+
+def _logits(decoder: Any, ids: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = decoder(ids).logits
+    return logits
+
+
+def compare_tokens(result: Generated, wanted: Generated, tie: float) -> tuple[bool, str]:
+    """Whether the tokens are equal, or differ first where the reference has a tie.
+
+    Args:
+        result: of a runtime.
+        wanted: of the reference, with margins.
+        tie: the largest margin of a tie.
+
+    Returns:
+        The verdict, and a note: empty if every token is equal.
+    """
+    notes = []
+    batches = zip(result.tokens, wanted.tokens, wanted.margins, strict=True)
+    for place, (ours, theirs, margins) in enumerate(batches):
+        for row, (our, their) in enumerate(zip(ours, theirs, strict=True)):
+            first = next(
+                (i for i, (a, b) in enumerate(zip(our, their, strict=False)) if a != b), -1
+            )
+            if first < 0 and len(our) == len(their):
+                continue
+            step = first - (len(their) - len(margins))
+            where = f"batch {place}, row {row}, new token {step}"
+            if first < 0 or step < 0:
+                return False, f"{where}: {len(our)} tokens, {len(their)} expected"
+            if margins[step][row] > tie:
+                return False, f"{where}: {our[first]} for {their[first]}"
+            notes.append(f"{where}: a tie, {margins[step][row]:.1g} apart")
+    return True, "; ".join(notes)
+
+
+def describe_runs(proof: Proof) -> Mapping[str, Any]:
+    """The same facts for programs."""
+    return {
+        "runs": [
+            {"runtime": r.runtime, "graph": r.graph.name, "version": r.version, "same": r.same,
+             "note": r.note}
+            for r in proof.runs
+        ],
+        "agreements": {name: vars(seen) for name, seen in proof.agreements.items()},
+    }  # fmt: skip

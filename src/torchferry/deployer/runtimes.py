@@ -1,0 +1,266 @@
+"""The runtimes that a folder is proven in: which are installed, and how each generates."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchferry.deployer.corpus import Batch
+from torchferry.deployer.decoder import load_decoder, open_session
+from torchferry.deployer.kind import task_of
+from torchferry.deployer.layout import FOLDER, Graph
+from torchferry.deployer.likeness import Feeds, Outputs
+from torchferry.deployer.reference import Generated, generated
+from torchferry.errors import FerryError, RunError
+from torchferry.values.kinds import attempt
+
+__all__ = ["RUNNERS", "Request", "Runner", "generate_there", "outputs_there"]
+
+_NODE_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Request:
+    """Greedy tokens that are wanted.
+
+    Attributes:
+        folder: of the deployment.
+        graph: which of its graphs.
+        batches: prompts.
+        steps: tokens to generate.
+        pad: the token that fills up.
+    """
+
+    folder: Path
+    graph: Graph
+    batches: Sequence[Batch]
+    steps: int
+    pad: int
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A runtime.
+
+    Attributes:
+        installed: its version; empty where it is missing.
+        generate: greedy tokens.
+        outputs: of a graph of a model that generates nothing, for sets of inputs; ``None`` if the
+            runtime has none.
+        missing: how to get it.
+    """
+
+    installed: Callable[[], str]
+    generate: Callable[[Request], Generated]
+    outputs: Callable[[Path, Graph, Sequence[Feeds]], list[Outputs]] | None
+    missing: str
+
+
+def generate_there(name: str, request: Request) -> Generated:
+    """Greedy tokens in a runtime.
+
+    Raises:
+        RunError: the runtime fails, with what it says.
+    """
+    result, error = attempt(RUNNERS[name].generate, request)
+    if isinstance(error, FerryError):
+        raise error
+    if error is not None:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        raise RunError(f"{name} fails on {request.graph.path}: {reason}") from error
+    tokens: Generated = result
+    return tokens
+
+
+def outputs_there(name: str, folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    """Outputs of a graph in a runtime, by name, for each set of inputs.
+
+    Raises:
+        RunError: the runtime fails, with what it says.
+    """
+    run = RUNNERS[name].outputs
+    if run is None:  # `check_runtimes` asked
+        raise AssertionError
+    result, error = attempt(run, folder, graph, feeds)
+    if error is not None:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        raise RunError(f"{name} fails on {graph.path}: {reason}") from error
+    outputs: list[Outputs] = result
+    return outputs
+
+
+def _package(name: str) -> Callable[[], str]:
+    def found() -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return ""
+
+    return found
+
+
+def _in_onnxruntime(request: Request) -> Generated:
+    model = load_decoder(request.folder, request.folder / request.graph.path)
+    return generated(model, request.batches, request.steps, request.pad)
+
+
+def _outputs_in_onnxruntime(folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    session = open_session(folder / graph.path)
+    names = [value.name for value in session.get_outputs()]
+    found: list[Outputs] = []
+    for fed in feeds:
+        halves = {value.name for value in session.get_inputs() if "16" in value.type}
+        arrays = {n: (x.half() if n in halves else x).numpy() for n, x in fed.items()}
+        results = session.run(names, arrays)
+        found.append(dict(zip(names, map(torch.as_tensor, results), strict=True)))
+    return found
+
+
+def _in_genai(request: Request) -> Generated:
+    genai: Any = importlib.import_module("onnxruntime_genai")
+    config = genai.Config(str(request.folder))
+    decoder = {"filename": request.graph.path.as_posix()}
+    config.overlay(json.dumps({"model": {"decoder": decoder}}))
+    model = genai.Model(config)
+    tokens = []
+    for batch in request.batches:
+        rows, length = batch.input_ids.shape
+        chosen = genai.GeneratorParams(model)
+        longest = length + request.steps
+        chosen.set_search_options(
+            batch_size=rows, min_length=longest, max_length=longest, do_sample=False, num_beams=1
+        )
+        generator = genai.Generator(model, chosen)
+        generator.append_tokens(_filled_right(batch).astype(np.int32))
+        while not generator.is_done():
+            generator.generate_next_token()
+        new = [generator.get_sequence(row).tolist()[length:] for row in range(rows)]
+        tokens.append([a + b for a, b in zip(batch.input_ids.tolist(), new, strict=True)])
+    return Generated(tokens, [])
+
+
+def _filled_right(batch: Batch) -> np.ndarray[Any, Any]:
+    """The prompts filled up on the right: genai reads padding on the left as text."""
+    rows = []
+    for ids, mask in zip(batch.input_ids.tolist(), batch.attention_mask.tolist(), strict=True):
+        filled = mask.count(0)
+        rows.append(ids[filled:] + ids[:filled])
+    return np.array(rows)
+
+
+def _in_optimum(request: Request) -> Generated:
+    optimum: Any = importlib.import_module("optimum.onnxruntime")
+    model = optimum.ORTModelForCausalLM.from_pretrained(
+        request.folder, subfolder=FOLDER, file_name=request.graph.path.name, local_files_only=True
+    )
+    tokens = generated(model, request.batches, request.steps, request.pad)
+    return Generated(tokens.tokens, [])
+
+
+def _outputs_in_optimum(folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    optimum: Any = importlib.import_module("optimum.onnxruntime")
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    model = getattr(optimum, task_of(settings["architectures"][0]).optimum).from_pretrained(
+        folder, subfolder=FOLDER, file_name=graph.path.name, local_files_only=True
+    )
+    return [{name: torch.as_tensor(x) for name, x in model(**fed).items()} for fed in feeds]
+
+
+def _node(script: str, argument: str) -> str:
+    """What a script of JavaScript prints, with the packages of the working directory.
+
+    Raises:
+        RunError: it fails.
+    """
+    node = shutil.which("node")
+    if node is None:
+        raise RunError("there is no node on the path")
+    command = [node, "--input-type=module", "-e", script, argument]
+    done = subprocess.run(  # noqa: S603  (our own script)
+        command, capture_output=True, text=True, timeout=_NODE_SECONDS, check=False
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
+        said = lines[0] if lines else done.stderr.strip()
+        raise RunError(f"node fails: {said[:400]}")
+    return done.stdout
+
+
+def _transformers_js() -> str:
+    """The version that node finds from the working directory."""
+    script = "import { env } from '@huggingface/transformers'; console.log(env.version)"
+    try:
+        return _node(script, "").strip()
+    except (RunError, OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _in_transformers_js(request: Request) -> Generated:
+    asked = {
+        "dtype": request.graph.dtype,
+        "steps": request.steps,
+        "pad": request.pad,
+        "batches": [
+            {"ids": batch.input_ids.tolist(), "mask": batch.attention_mask.tolist()}
+            for batch in request.batches
+        ],
+    }
+    return Generated(_run_script("generate.mjs", request.folder, asked), [])
+
+
+def _run_script(name: str, folder: Path, asked: dict[str, Any]) -> Any:
+    """What a script of this room says of a deployed folder."""
+    script = (files("torchferry.deployer") / name).read_text("utf-8")
+    with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
+        # transformers.js reads no folder with a hidden name, as one that is being written has.
+        (Path(place) / "model").symlink_to(folder.resolve(), target_is_directory=True)
+        question = Path(place) / "question.json"  # images are longer than an argument may be
+        question.write_text(json.dumps({"place": place, **asked}), "utf-8")
+        _node(script, str(question))
+        return json.loads((Path(place) / "answer.json").read_text("utf-8"))
+
+
+def _outputs_in_transformers_js(
+    folder: Path, graph: Graph, feeds: Sequence[Feeds]
+) -> list[Outputs]:
+    sets = [
+        {name: {"type": str(x.dtype).removeprefix("torch."), "dims": list(x.shape),
+                "data": x.flatten().tolist()} for name, x in fed.items()}
+        for fed in feeds
+    ]  # fmt: skip
+    answer = _run_script("outputs.mjs", folder, {"dtype": graph.dtype, "sets": sets})
+    return [
+        {name: torch.tensor(x["data"]).reshape(x["dims"]) for name, x in one.items()}
+        for one in answer
+    ]
+
+
+RUNNERS = {
+    "onnxruntime": Runner(
+        _package("onnxruntime"), _in_onnxruntime, _outputs_in_onnxruntime,
+        "pip install onnxruntime",
+    ),
+    "genai": Runner(
+        _package("onnxruntime-genai"), _in_genai, None, "pip install onnxruntime-genai"
+    ),
+    "optimum": Runner(
+        _package("optimum-onnx"), _in_optimum, _outputs_in_optimum,
+        "pip install optimum-onnx (which needs transformers before 4.58)",
+    ),
+    "transformers.js": Runner(
+        _transformers_js, _in_transformers_js, _outputs_in_transformers_js,
+        "npm install @huggingface/transformers in the working directory",
+    ),
+}  # fmt: skip

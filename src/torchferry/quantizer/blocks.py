@@ -1,0 +1,166 @@
+"""Products with weights on grids of blocks: onnxruntime's MatMulNBits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from torchferry.quantizer.grid import Array, Grid, join_rows, round_to_grid
+from torchferry.quantizer.linears import Linear, Table
+from torchferry.quantizer.recipe import Recipe
+from torchferry.quantizer.scratch import Scratch
+
+__all__ = ["Stored", "look_up", "multiply", "store_blocks", "store_rows"]
+
+MICROSOFT = "com.microsoft"
+_CHUNK = 2**25  # bytes of float32 that are quantized at once
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A quantized matrix in a graph.
+
+    Attributes:
+        codes: (N, blocks, bytes of a block).
+        scales: (N, blocks), in the dtype of the activations.
+        zeros: (N, bytes of the zero points of a row).
+        bits: 4 or 8.
+        block: columns that share a scale.
+        shape: (N, K).
+    """
+
+    codes: ir.Value
+    scales: ir.Value
+    zeros: ir.Value
+    bits: int
+    block: int
+    shape: tuple[int, int]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        return sum(v.const_value.nbytes for v in self.values if v.const_value is not None)
+
+    @property
+    def values(self) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """The three initializers."""
+        return self.codes, self.scales, self.zeros
+
+
+def store_blocks(
+    linear: Linear, recipe: Recipe, bits: int, scratch: Scratch, grid: Grid | None = None
+) -> Stored:
+    """Quantize the weight of a product, a few rows at a time.
+
+    Args:
+        linear: the product.
+        recipe: the size of a block.
+        bits: 4 or 8.
+        scratch: gets the tensors.
+        grid: codes that were found otherwise; the nearest ones when ``None``.
+    """
+    chunks = _grids(linear, bits, recipe.block) if grid is None else iter([grid])
+    return _store(linear.name, linear.weight, linear.shape, chunks, scratch)
+
+
+def store_rows(table: Table, recipe: Recipe, scratch: Scratch) -> Stored:
+    """Quantize a table of which rows are looked up."""
+    return store_blocks(Linear(table.node, table.weight, swapped=True), recipe, 8, scratch)
+
+
+def _grids(linear: Linear, bits: int, block: int) -> Iterator[Grid]:
+    rows, columns = linear.shape
+    step = max(1, _CHUNK // (4 * columns))
+    for start in range(0, rows, step):
+        yield round_to_grid(linear.rows(start, start + step), bits, block)
+
+
+def _store(
+    name: str,
+    weight: ir.Value,
+    shape: tuple[int, int],
+    grids: Iterator[Grid],
+    scratch: Scratch,
+) -> Stored:
+    small: list[Grid] = []  # scales and zero points are an eighth of the codes and less
+
+    def codes() -> Iterator[Array]:
+        for grid in grids:
+            packed, _ = grid.packed()
+            small.append(Grid(grid.codes[:, :0], grid.scales, grid.zeros, grid.bits, 0))
+            bits_and_block.append((grid.bits, grid.block))
+            yield packed
+
+    bits_and_block: list[tuple[int, int]] = []
+    stored = scratch.store(f"{name}.codes", codes())
+    whole = join_rows(small)
+    bits, block = bits_and_block[0]
+    dtype = (weight.dtype or ir.DataType.FLOAT).numpy()
+    return Stored(
+        stored,
+        scratch.store(f"{name}.scales", [whole.scales.astype(dtype)]),
+        scratch.store(f"{name}.zeros", [whole.packed()[1]]),
+        bits,
+        block,
+        shape,
+    )
+
+
+def multiply(linear: Linear, stored: Stored, recipe: Recipe) -> list[ir.Node]:
+    """The nodes that take the place of a product; the last makes its output."""
+    rows, columns = stored.shape
+    product = ir.node(
+        "MatMulNBits",
+        [linear.node.inputs[0], *stored.values],
+        {
+            "K": columns,
+            "N": rows,
+            "bits": stored.bits,
+            "block_size": stored.block,
+            "accuracy_level": recipe.accuracy,
+        },
+        domain=MICROSOFT,
+        name=linear.node.name,
+    )
+    bias = linear.node.inputs[2] if len(linear.node.inputs) > 2 else None
+    added = [ir.node("Add", [product.outputs[0], bias])] if bias is not None else []
+    return [product, *added]
+
+
+def look_up(table: Table, stored: Stored) -> list[ir.Node]:
+    """The nodes that take the place of a look-up of rows, in standard operators.
+
+    onnxruntime has an operator for this, GatherBlockQuantized, but not for WebAssembly. The
+    matrix of 8-bit codes is the one that MatMulNBits reads, so that a tied head shares it.
+    """
+    columns = stored.shape[1]
+    ids = table.node.inputs[1]
+    kind = table.weight.dtype or ir.DataType.FLOAT
+    nodes: list[ir.Node] = []
+
+    def add(op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+        node = ir.node(op_type, inputs, attributes)
+        nodes.append(node)
+        return node.outputs[0]
+
+    def constant(content: list[int]) -> ir.Value:
+        return add("Constant", value=ir.tensor(np.array(content, np.int64)))
+
+    def picked(value: ir.Value) -> ir.Value:
+        return add("Gather", value, ids, axis=0)
+
+    last = constant([-1])
+    zeros = add("Unsqueeze", add("Cast", picked(stored.zeros), to=kind), last)
+    scales = add("Unsqueeze", picked(stored.scales), last)
+    codes = add("Cast", picked(stored.codes), to=kind)
+    blocks = add("Mul", add("Sub", codes, zeros), scales)
+    whole = -(-columns // stored.block) * stored.block
+    shape = add("Concat", add("Shape", ids), constant([whole]), axis=0)
+    row = add("Reshape", blocks, shape)
+    if whole != columns:
+        add("Slice", row, constant([0]), constant([columns]), last)
+    return nodes

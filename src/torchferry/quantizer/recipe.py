@@ -1,0 +1,42 @@
+"""Recipes: which weights get how many bits, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["RECIPES", "Recipe"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the weights of a model are stored.
+
+    Attributes:
+        name: as it stands in reports.
+        kernel: ``blocks``: MatMulNBits, weights on grids of blocks, activations as floats;
+            ``dynamic``: MatMulInteger, one scale a column, activations quantized at each run.
+        bits: of the linear weights.
+        block: elements that share a scale, of ``blocks``.
+        accuracy: MatMulNBits' ``accuracy_level``: 4 multiplies in int8, 0 in float32.
+        head: bits of the embedding and of the output layer, which are stored once if tied.
+        wide: the share of the quantized size that 8-bit weights may add, the most sensitive
+            first.
+    """
+
+    name: str
+    kernel: Literal["blocks", "dynamic"]
+    bits: int
+    block: int = 32
+    accuracy: int = 4
+    head: int = 8
+    wide: float = 0.0
+
+
+RECIPES = {
+    "int8": Recipe("int8", "blocks", 8),
+    "int8-dynamic": Recipe("int8-dynamic", "dynamic", 8),
+    "int4": Recipe("int4", "blocks", 4, wide=0.1),
+}
+"""``int8`` and ``int4`` are for decoders, ``int8-dynamic`` for encoders: a third of the size of
+``int8``, as exact for short vectors, and much worse for the activations of language models."""

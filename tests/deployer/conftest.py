@@ -1,0 +1,22 @@
+"""A small model, deployed once for all tests."""
+
+import pytest
+
+from deployer_folders import save_family
+
+
+@pytest.fixture(scope="session")
+def llama_folder(tmp_path_factory):
+    return save_family("llama", tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def deployed(llama_folder, tmp_path_factory):
+    """(folder, report) of a llama for every runtime that is installed, in every precision."""
+    from torchferry.deployer import deploy
+
+    out = tmp_path_factory.mktemp("deployed") / "llama"
+    report = deploy(
+        llama_folder, out, runtimes="onnxruntime,genai,optimum", precisions="fp32,fp16,int8,int4"
+    )
+    return out, report

@@ -1,0 +1,26 @@
+"""Runtimes, precisions and the names of files."""
+
+import pytest
+
+from torchferry.deployer.layout import GRAPHS, PRECISIONS, chosen_graphs, read_choice
+from torchferry.errors import UsageError
+
+# https://github.com/huggingface/transformers.js: DEFAULT_DTYPE_SUFFIX_MAPPING
+SUFFIXES = {"fp32": "", "fp16": "_fp16", "q8": "_quantized", "q4": "_q4", "q4f16": "_q4f16"}
+
+
+def test_files_are_named_as_transformers_js_looks_for_them():
+    assert {graph.dtype: graph.stem.removeprefix("model") for graph in GRAPHS} == SUFFIXES
+    assert all(graph.path.as_posix() == f"onnx/{graph.stem}.onnx" for graph in GRAPHS)
+
+
+def test_a_choice_keeps_its_order_and_names_each_entry_once():
+    assert read_choice(" int4 ,fp32,int4,", PRECISIONS, "precision") == ("int4", "fp32")
+    assert read_choice(["fp16"], PRECISIONS, "precision") == ("fp16",)
+    with pytest.raises(UsageError, match="there is no precision 'q4'"):
+        read_choice("q4", PRECISIONS, "precision")
+
+
+def test_four_bits_with_float16_come_if_both_are_asked_for():
+    assert [graph.name for graph in chosen_graphs(("int4",))] == ["int4"]
+    assert [g.name for g in chosen_graphs(("fp16", "int4"))] == ["fp16", "int4", "int4+fp16"]
