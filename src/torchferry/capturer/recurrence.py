@@ -150,7 +150,7 @@ class Recurrence:
         body = [ast.unparse(statement) for statement in self.body]
         for item, (name, axis) in zip(items, self.slices, strict=True):
             body = [text.replace(_token(name, axis), item) for text in body]
-        if self.counts:
+        if self.counts or not self.slices:  # a scan takes as many steps as there are numbers
             items.append(steps.counter)
             moved.append(f"{DISPATCH}.numbers({extent})")
         numbers = range(1, len(self.collected) + 1)

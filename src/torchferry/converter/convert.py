@@ -117,6 +117,11 @@ def convert(
 
 
 _SQUEEZING = {torch.ops.aten.cov.default, torch.ops.aten.corrcoef.default}
+_NEVER_EMPTY = {  # what onnxruntime, up to 1.32 at least, computes of nothing ends the process
+    torch.ops.aten.group_norm.default,
+    torch.ops.aten.native_group_norm.default,
+    torch.ops.aten.instance_norm.default,
+}
 
 
 def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> list[Condition]:
@@ -135,6 +140,16 @@ def _of_ranks(program: ExportedProgram, names: dimension.DimensionNames) -> Iter
             if isinstance(size, torch.SymInt):
                 line = user_line(node.stack_trace) or ""
                 yield Condition("n0 != 1", (names(str(size)),), line)
+
+
+def _of_groups(program: ExportedProgram, names: dimension.DimensionNames) -> Iterator[Condition]:
+    """Sizes of 0 of which onnxruntime normalizes nothing."""
+    for node in program.graph.nodes:
+        shape = node.args[0].meta["val"].shape if node.target in _NEVER_EMPTY else ()
+        for size in (names(str(size)) for size in shape if isinstance(size, torch.SymInt)):
+            if not dimension.is_data_dependent(size):  # which no call tells beforehand
+                line = "onnxruntime's normalization of groups takes nothing that is empty"
+                yield Condition("n0 != 0", (size,), line)
 
 
 def _of_kernels(model: ir.Model) -> Iterator[Condition]:
@@ -202,6 +217,7 @@ def _finished(
 ) -> ir.Model:
     conditions = [
         *conditions,
+        *_of_groups(program, names),
         *_of_kernels(model),
         *_of_writes(program, names),
         *_of_ranks(program, names),

@@ -9,7 +9,7 @@ import torch
 from onnx_ir.tensor_adapters import TorchTensor
 
 from torchferry.converter.promote import onnx_dtype
-from torchferry.seams.pytorch import FakeTensor, unset_fake
+from torchferry.seams.pytorch import FakeTensor, unset_fake, version_of
 
 __all__ = ["Weight", "read_marks", "weight_value"]
 
@@ -35,7 +35,7 @@ class Weight(TorchTensor):
         average of weights.
         """
         tensor: Any = self.raw
-        count = 0 if tensor.is_inference() else tensor._version
+        count = 0 if tensor.is_inference() else version_of(tensor)
         if tensor.is_meta or not tensor.numel():
             return (count,)
         places = [tuple(at * (n - 1) // 2 for n in tensor.shape) for at in range(3)]

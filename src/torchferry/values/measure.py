@@ -54,24 +54,19 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
     if reason:
         n = _count(expected)
         return Discrepancy(math.inf, math.inf, math.inf, n, reason=f"{where}: {reason}", path=path)
-    shape = _shape(expected)
     expected, got = _strided(expected), _strided(got)
     total, largest, relative, missing, scale = 0.0, 0.0, 0.0, 0, 0.0
     ceiling = _ceiling(expected)
     at = None
-    for offset, index in _chunks(shape):
-        left, right = _part(expected, index), _part(got, index)
-        if left.numel() == 0:
-            continue
+    for offset, left, right in _pairs(expected, got):
         # Most values are equal bit for bit: what differs is not asked of these.
-        if left.dtype is right.dtype is torch.float32 and torch.equal(left, right):
-            size = left.abs()
-            scale = max(scale, size.where(size < ceiling, 0.0).max().item())
+        same = left.dtype is right.dtype is torch.float32 and torch.equal(left, right)
+        diff, size, unpaired = (left, left.abs(), 0) if same else _differences(left, right)
+        scale = max(scale, size.where(size < ceiling, 0.0).max().item())
+        if same:
             continue
-        diff, size, unpaired = _differences(left, right)
         total += diff.sum().item()
         missing += unpaired
-        scale = max(scale, size.where(size < ceiling, 0.0).max().item())
         ratio = (diff / size.clamp(min=_LEAST)).where(diff.isfinite(), math.inf)
         relative = max(relative, ratio.max().item())
         peak, position = diff.max(dim=0)
@@ -83,7 +78,7 @@ def measure(expected: Any, got: Any, path: str = "") -> Discrepancy:
         sum=total,
         n=_count(expected),
         dnan=missing,
-        argm=None if at is None else tuple(int(i) for i in np.unravel_index(at, shape)),
+        argm=None if at is None else tuple(int(i) for i in np.unravel_index(at, _shape(expected))),
         dev=int(_device(expected) != _device(got)),
         reason=_dtype_reason(expected, got, where),
         path=path,
@@ -181,6 +176,14 @@ def _chunks(shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     for start in range(shape[0]):
         for offset, index in _chunks(shape[1:]):
             yield start * row + offset, (start, *index)
+
+
+def _pairs(expected: Any, got: Any) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Both sides of every chunk that is not empty, and the offset of its first element."""
+    for offset, index in _chunks(_shape(expected)):
+        left, right = _part(expected, index), _part(got, index)
+        if left.numel():
+            yield offset, left, right
 
 
 def _part(value: Any, index: tuple[Any, ...]) -> torch.Tensor:
