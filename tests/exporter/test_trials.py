@@ -197,6 +197,10 @@ def test_the_budget_follows_what_the_recorded_calls_took() -> None:
     assert Budget.of(None, 0.1).seconds == 60
     assert Budget.of(None, 10).seconds == 200
     assert Budget.of(2.5, 10).seconds == 2.5
+    assert Budget.of(None, 0.1, 0.5).seconds == 300  # others had four fifths of the processor
+    assert Budget.of(None, 0.1, 60).seconds == 600
+    assert Budget.of(None, 8, 2).seconds == 160  # several threads
+    assert Budget.of(2.5, 10, 50).seconds == 2.5
 
 
 def test_a_window_that_is_not_full_is_tried_with_as_many_tokens_as_there_were():

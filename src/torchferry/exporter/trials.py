@@ -21,6 +21,7 @@ __all__ = ["Budget", "Trials", "possible_inputs"]
 
 _LEAST_SECONDS = 60.0
 _TIMES_RECORDED = 20  # made sizes may take that many times the recorded ones
+_MOST_LOADED = 10.0  # times the budget at most, on a machine that others use
 _SHARE = 0.8  # of the memory that is available
 
 
@@ -37,16 +38,19 @@ class Budget:
     memory: int | None = None
 
     @staticmethod
-    def of(seconds: float | None, recorded: float) -> Budget:
-        """The user's budget, or else one that suits the model.
+    def of(seconds: float | None, recorded: float, waited: float = 0.0) -> Budget:
+        """The user's budget, or else one that suits the model, and the load of the machine.
 
         Args:
             seconds: what the user allows; ``None`` for 60 s or twenty times the recorded calls.
-            recorded: processor time that the recorded calls took.
+            recorded: processor time that the recorded calls took, in seconds.
+            waited: how long they took. Where others use the processor too, time stretches.
         """
         memory = available_memory()
+        usual = max(_LEAST_SECONDS, _TIMES_RECORDED * recorded)
+        stretch = min(max(waited / max(recorded, 0.01), 1.0), _MOST_LOADED)
         return Budget(
-            max(_LEAST_SECONDS, _TIMES_RECORDED * recorded) if seconds is None else seconds,
+            usual * stretch if seconds is None else seconds,
             None if memory is None else int(_SHARE * memory),
         )
 

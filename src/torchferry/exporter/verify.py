@@ -142,14 +142,14 @@ def verify(
         model, seen, session, tolerance, program=program, joined=joined, conditions=conditions,
         decided=decided,
     )  # fmt: skip
-    begin = time.process_time()
+    begin, began = time.process_time(), time.monotonic()
     checks = [
         runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
     ]
-    took = time.process_time() - begin
+    took, waited = time.process_time() - begin, time.monotonic() - began
     groups = other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions)
     trials = Trials(
-        runner, seen, Budget.of(budget, took), row=Check, forks=can_fork(model),
+        runner, seen, Budget.of(budget, took, waited), row=Check, forks=can_fork(model),
         doubt=runner.doubt,
     )  # fmt: skip
     rows = trials.run(groups)
