@@ -23,11 +23,17 @@ def text(part: str) -> str:
     ]()
 
 
+_STATE = (
+    "JSON, of each name of lifted state: element type, shape, and data before the first call "
+    "(zlib, then base64)"
+)
+
+
 def _metadata() -> str:
     rows = [
         (code(SIGNATURE_KEY), "JSON: how the inputs and outputs are nested; see below"),
         (code(CONDITIONS_KEY), "text: conditions of a call, one a line, with the line of code"),
-        (code(STATE_KEY), "JSON: lifted state before the first call, zlib, then base64"),
+        (code(STATE_KEY), _STATE),
         (code(LEAST_KEY), "the oldest onnxruntime that computes the model right"),
     ]  # fmt: skip
     return table(("key of the model's metadata", "value"), rows, "35 65")

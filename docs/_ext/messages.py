@@ -32,23 +32,23 @@ def rows() -> list[tuple[str, str, str]]:
     return [(code, file, template) for code, file, template in table]
 
 
-def kind_of(file: str) -> Kind | None:
-    """What is said of the messages of a file; ``None`` if nothing is."""
+def kind_of(file: str, code: str = "") -> Kind | None:
+    """What is said of a message, or of those of a file; ``None`` if nothing is."""
     parts = file.split("/")
-    names = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    names = [code, *("/".join(parts[:count]) for count in range(len(parts), 0, -1))]
     return next((kinds()[name] for name in names if name in kinds()), None)
 
 
 def unexplained() -> list[str]:
     """Codes of messages that no cause and cure is written for."""
-    return [code for code, file, _ in rows() if kind_of(file) is None]
+    return [code for code, file, _ in rows() if kind_of(file, code) is None]
 
 
 def text() -> str:
     """The classes first, then the messages in parts by what they are about."""
     parts: dict[str, list[tuple[Kind, list[tuple[str, str]]]]] = defaultdict(list)
     for code, file, template in rows():
-        kind = kind_of(file)
+        kind = kind_of(file, code)
         if kind is None:
             continue
         same = [entries for other, entries in parts[kind["title"]] if other is kind]

@@ -4,6 +4,9 @@ How near did a rewrite come?
 
 A fusion that does not fire usually misses by one condition. ``torchferry optimize --explain
 RULE`` says how near the rule came and which condition said no.
+
+``sh`` runs a command and prints what it prints: :download:`shell.py </_ext/shell.py>`, to be put
+beside this file.
 """
 
 import tempfile

@@ -95,6 +95,9 @@ print(again(tokens, mask), isinstance(again, tf.OnnxProgram))
 # ------------------------------
 # Put the model and its inputs in a function. ``torchferry export FILE.py:FUNCTION -o OUT``
 # writes ``OUT/model.onnx``, its weights, and the report as a page, ``OUT/report.html``.
+#
+# ``sh`` runs a command and prints what it prints: :download:`shell.py </_ext/shell.py>`, to be put
+# beside this file.
 
 from shell import sh
 

@@ -111,8 +111,9 @@ print([row["agreed"] for row in program.report.data["dimensions"]])
 # %%
 # Sizes that Python computes
 # --------------------------
-# ``int(...)``, ``len(list(...))`` or a loop over ``range(x.shape[0])`` turn a size into a
-# number. The dimension is **fixed**: reported with the line, never frozen silently.
+# ``int(x.shape[0])`` and ``len(x)`` stay dynamic, and most loops over ``range(x.shape[0])``
+# become a scan. A list that Python makes row by row has a number of entries, and nothing else:
+# where it is used, the dimension is **fixed**, and reported with the line, never frozen silently.
 
 
 class Fixed(torch.nn.Module):
@@ -122,8 +123,21 @@ class Fixed(torch.nn.Module):
         return x.sum(0) / len([row for row in range(x.shape[0])])
 
 
-fixed = tf.export(Fixed(), [(torch.rand(2, 3),), (torch.rand(4, 3),)], rewrite=False)
+fixed = tf.export(Fixed(), [(torch.rand(2, 3),), (torch.rand(4, 3),)])
 print(fixed.report)
+
+# %%
+# The size itself keeps the dimension dynamic.
+
+
+class Divides(torch.nn.Module):
+    """Divides by the size."""
+
+    def forward(self, x):
+        return x.sum(0) / x.shape[0]
+
+
+print(tf.export(Divides(), [(torch.rand(2, 3),), (torch.rand(4, 3),)]).report.verdict)
 
 # %%
 # Sizes that depend on values

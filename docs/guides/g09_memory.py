@@ -11,6 +11,9 @@ unverified.
 # A checkpoint
 # ------------
 # A small one here, written as transformers writes large ones: ``config.json`` and safetensors.
+#
+# ``sh`` runs a command and prints what it prints: :download:`shell.py </_ext/shell.py>`, to be put
+# beside this file.
 
 import tempfile
 from pathlib import Path

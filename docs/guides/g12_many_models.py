@@ -12,6 +12,9 @@ where it was.
 # -------
 # ``zoo:NAME`` stands for all states of a family (prefill, decode, empty cache). Your own models
 # are named as for ``export``: folders, factories, ``torchvision:NAME``.
+#
+# ``sh`` runs a command and prints what it prints: :download:`shell.py </_ext/shell.py>`, to be put
+# beside this file.
 
 import json
 import tempfile

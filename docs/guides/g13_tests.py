@@ -53,6 +53,9 @@ print(sorted(path.name for path in folder.iterdir()))
 # ------------------------
 # ``torchferry export MODEL --check FILE`` exports nothing. It runs the file beside the model as
 # it is now, at recorded sizes and at others. The exit code is 1 if they differ.
+#
+# ``sh`` runs a command and prints what it prints: :download:`shell.py </_ext/shell.py>`, to be put
+# beside this file.
 
 from shell import sh
 

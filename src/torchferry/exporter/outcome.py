@@ -23,7 +23,7 @@ __all__ = ["report"]
 
 _SHOWN = 3  # limits on the verdict line
 _SYMBOLIC = (
-    "Keep sizes symbolic there: use x.shape[i] without int(), and no Python loop or list over it"
+    "Keep the size symbolic there: use x.shape[i] itself, not the length of a list made from it"
 )
 _NAMES = {"output": "the output", "structure": "the structure of the outputs"}
 
