@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rst import heading, prose
 
-__all__ = ["Kind", "kind_of", "kinds", "text", "unexplained"]
+__all__ = ["Kind", "kind_of", "kinds", "rows", "text", "unexplained"]
 
 DOCS = Path(__file__).resolve().parents[1]
 TABLE = DOCS.parent / "src/torchferry/messages.txt"
