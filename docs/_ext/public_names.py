@@ -15,8 +15,9 @@ DOCS = Path(__file__).resolve().parents[1]
 SCRIPTS = {"guides": "auto_guides", "gallery": "auto_gallery", "../examples": "auto_examples"}
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "walk": ("export", "OnnxProgram", "load", "deploy", "observe", "Observation", "capture", "convert",
-             "to_onnx", "optimize", "OptimizationOptions", "run", "onnx_custom_backend"),
+    "walk": ("export", "OnnxProgram", "load", "deploy", "observe", "Observation", "capture",
+             "convert", "to_onnx", "optimize", "OptimizationOptions", "run",
+             "onnx_custom_backend"),
     "inputs": ("ModelInputs", "use_dyn_not_str", "use_str_not_dyn", "make_dynamic_cache",
                "make_static_cache", "make_encoder_decoder_cache", "make_sliding_window_cache",
                "make_hybrid_cache", "make_mamba_cache", "cache_tensors", "get_tiny_llm",
