@@ -107,14 +107,15 @@ def capture(
 
 def _runs(make: Callable[..., _Driver]) -> Callable[[Rewriting | None], Captured]:
     """Captures with code rewritten; where none is, what was found without it still holds."""
-    drivers: list[_Driver] = []
+    plain: list[_Driver] = []  # of the code as it is
 
     def run(rewriting: Rewriting | None) -> Captured:
-        if not drivers or (rewriting and rewriting.diff):
-            drivers.append(make(rewriting=rewriting))
-            return drivers[-1].result()
-        drivers[0].rewriting = rewriting
-        return drivers[0].result()
+        if rewriting and rewriting.diff:
+            return make(rewriting=rewriting).result()
+        if not plain:
+            plain.append(make(rewriting=rewriting))
+        plain[0].rewriting = rewriting
+        return plain[0].result()
 
     return run
 
