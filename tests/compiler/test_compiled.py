@@ -86,7 +86,7 @@ def test_an_operator_that_cannot_be_written_is_taken_out(
 def test_a_graph_that_cannot_be_loaded_runs_in_eager(
     monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    def refusing(*_: Any) -> Any:
+    def refusing(*_: Any, **__: Any) -> Any:
         raise RunError("onnxruntime refuses the graph")
 
     monkeypatch.setattr(compiled, "TensorSession", refusing)
@@ -118,11 +118,11 @@ def test_an_operator_that_onnxruntime_refuses_is_taken_out(
 ) -> None:
     session = compiled.TensorSession
 
-    def refusing(model: Any, *args: Any) -> Any:
+    def refusing(model: Any, *args: Any, **named: Any) -> Any:
         for node in model.graph:
             if node.op_type == "Sin":
                 raise RunError("onnxruntime refuses the graph: no Sin", node=node.name)
-        return session(model, *args)
+        return session(model, *args, **named)
 
     monkeypatch.setattr(compiled, "TensorSession", refusing)
     storage: dict[str, Any] = {}
