@@ -53,6 +53,9 @@ SEAMS: dict[str, Seam] = {
     "torch._ops.OpOverload": Seam("telling operators apart"),
     "torch._ops.OpOverloadPacket": Seam("telling operators apart"),
     "torch._ops.HigherOrderOperator": Seam("control flow"),
+    "torch.ops.aten.lift_fresh_copy.default": Seam(
+        "tensors in attributes that decide a branch", "their values are not known to a trace"
+    ),
     "torch.ops.aten.relu.default._schema": Seam("the arguments of operators"),
     "torch._subclasses.fake_tensor.FakeTensor": Seam("shapes without data"),
     "torch._subclasses.fake_tensor.FakeTensorMode": Seam("shapes without data"),
