@@ -20,7 +20,7 @@ _LOADING = {"img": "src", "script": "src", "iframe": "src", "source": "src", "au
 
 @dataclass
 class Page(HTMLParser):
-    """What a page links to, loads, and can be linked at."""
+    """The links of a page, the files that it loads, and its anchors."""
 
     links: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)

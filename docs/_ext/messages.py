@@ -33,7 +33,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 def kind_of(file: str, code: str = "") -> Kind | None:
-    """What is said of a message, or of those of a file; ``None`` if nothing is."""
+    """Cause and cure of a message, or else of all those of its file, if there are any."""
     parts = file.split("/")
     names = [code, *("/".join(parts[:count]) for count in range(len(parts), 0, -1))]
     return next((kinds()[name] for name in names if name in kinds()), None)

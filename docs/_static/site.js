@@ -1,4 +1,4 @@
-// What scrolls can be reached by keys; the lines of a long signature are no list of definitions.
+// Boxes that scroll can be reached with the keyboard; a long signature is not announced as a list.
 document.addEventListener("DOMContentLoaded", () => {
   document
     .querySelectorAll(".highlight pre, .tf-report, .tf-value, .table-wrapper")

@@ -42,7 +42,7 @@ x = torch.randn(8, 32)
 
 
 def outputs(dtype):
-    """What each block returns, as float32."""
+    """The result of each block, as float32."""
     model = network().to(dtype)
     with tf.trace_forward_execution(model) as tree, torch.no_grad():
         model(x.to(dtype))

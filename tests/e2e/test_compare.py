@@ -151,3 +151,13 @@ def test_the_page_of_a_comparison_opens_in_a_browser(exported, tmp_path, browser
     for width in (400, 1280):
         script = "document.documentElement.scrollWidth"
         assert browser.evaluate(file, script, width=width, height=900) <= width
+
+
+def test_the_verdict_says_that_a_set_of_inputs_was_left_out():
+    linear = torch.nn.Linear(4, 2)
+    program = torchferry.export(linear, [(torch.rand(2, 4),), (torch.rand(2, 4),)], check=False)
+    found = torchferry.compare(linear, program, [(torch.rand(2, 4),), (torch.rand(5, 4),)])
+    report = comparison_report("compare", found)
+    assert found.ok
+    assert found.left_out == 1
+    assert report.verdict.endswith("; 1 set of inputs could not be compared")

@@ -172,13 +172,13 @@ class _Driver:
 
     def result(self) -> Captured:
         """Return what the first strategy that works gives, or raise `CaptureError`."""
-        if self.found is None:
+        if self.first_capture is None:
             raise self._failure()
-        return self.found
+        return self.first_capture
 
     @cached_property
-    def found(self) -> Captured | None:
-        """What the first strategy that works gives."""
+    def first_capture(self) -> Captured | None:
+        """The capture of the first strategy that works; ``None`` if none does."""
         with ExitStack() as undo:
             found = self._tried(undo)
             if found is not None:

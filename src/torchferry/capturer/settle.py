@@ -181,8 +181,8 @@ def _neighbours_first(
     condition: Condition, seen: Observation, names: Iterable[str]
 ) -> dict[str, None]:
     """Names, those first that an argument has beside one of a condition's."""
-    sizes = ([getattr(axis.size, "name", None) for axis in one.sizes] for one in seen.arguments)
-    beside = [name for one in sizes if not condition.names.isdisjoint(one) for name in one]
+    arguments = [one.names for one in seen.arguments]
+    beside = [name for one in arguments if not condition.names.isdisjoint(one) for name in one]
     names = [*names]
     return dict.fromkeys([*(name for name in beside if name in names), *names])
 

@@ -38,7 +38,7 @@ _FIXES = ("Constraints violated", "conflicts between user-specified ranges and i
 
 @dataclass
 class Outcome:
-    """What a trace gave.
+    """The result of a trace.
 
     Attributes:
         shapes: what torch.export heard of sizes.
@@ -133,7 +133,7 @@ def _patches(
 def _entered(
     model: torch.nn.Module, changed: list[Change], strict: bool, window: bool
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What is done around ``forward``: count tokens by the mask, notice changed attributes."""
+    """Wrap ``forward``: count tokens by the mask, notice attributes that change."""
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         def entered(*args: Any, **kwargs: Any) -> Any:

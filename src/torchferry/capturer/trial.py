@@ -173,8 +173,6 @@ class Trial:
         Of two conditions that make no difference each, both together may make one.
         """
         names = {name for one in broken for name in one.names}
-        others = [one for one in self.conditions
-                  if one not in broken and one.matters and not one.choice]  # fmt: skip
         # All names grow as well where that keeps a difference, or a ratio, of two sizes.
         for fixed in [names] if len(names) < 2 else [names, set[str]()]:
             for more, times in _LARGE:
@@ -184,7 +182,7 @@ class Trial:
                 }
                 if (
                     large != sizes
-                    and not any(one.broken_by(large) for one in others)
+                    and _breaks_no_other(self.conditions, large, broken)
                     and (fixed or any(one.broken_by(large) for one in broken))
                 ):
                     yield large
@@ -195,16 +193,14 @@ class Trial:
     ) -> Iterator[dict[str, int]]:
         """Sizes just beyond a number of the user's code, as the length of a window is."""
         names = {name for one in broken for name in one.names}
-        others = [one for one in self.conditions
-                  if one not in broken and one.matters and not one.choice]  # fmt: skip
         beyond = (
             {**sizes, name: number + 1}
             for number in self._numbers
             for name, size in sizes.items()
             if name not in names and size <= number
         )
-        right = (one for one in beyond if not any(other.broken_by(one) for other in others))
-        yield from itertools.islice(right, _BEYOND)
+        legal = (large for large in beyond if _breaks_no_other(self.conditions, large, broken))
+        yield from itertools.islice(legal, _BEYOND)
 
     @cached_property
     def _numbers(self) -> list[int]:
@@ -259,6 +255,17 @@ class Trial:
         made = replace(self.seen, calls=[call])
         (check,) = compare_calls(self.program, made, self.joined, model=self.model)
         return check.verdict
+
+
+def _breaks_no_other(
+    conditions: Sequence[Condition], sizes: dict[str, int], broken: Sequence[Condition]
+) -> bool:
+    """Whether sizes break none but these conditions, and such as may be dropped too."""
+    return not any(
+        one.broken_by(sizes)
+        for one in conditions
+        if one not in broken and one.matters and not one.choice
+    )
 
 
 def other_line(evidence: str) -> str:

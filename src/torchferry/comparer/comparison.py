@@ -234,6 +234,7 @@ class Comparison:
         place: which set of inputs this is about, from 1: of several, the worst.
         verdict: on the ONNX model as a whole, in the words that all commands use.
         weights: those that differ, which is the first divergence, whatever values do.
+        left_out: how many sets of inputs the ONNX model does not take.
     """
 
     rows: tuple[Row, ...]
@@ -253,6 +254,7 @@ class Comparison:
     place: int = 1
     verdict: Verdict = field(default_factory=lambda: Verdict("equal"))
     weights: tuple[WeightDifference, ...] = ()
+    left_out: int = 0
 
     @property
     def ok(self) -> bool:

@@ -108,7 +108,8 @@ def _worst_of(
     looks = chain([weights.look_at], repeat(None))
     found = [look(setting, next(looks)) for setting in settings]
     worst, walk = _worst(found, left_out)
-    return replace(worst, weights=weights.confirmed(found[0][0].rows)), walk
+    confirmed = weights.confirmed(found[0][0].rows)
+    return replace(worst, weights=confirmed, left_out=len(left_out)), walk
 
 
 def _worst(

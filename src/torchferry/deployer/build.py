@@ -16,7 +16,7 @@ from torchferry.exporter.export import export
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.watch import run_sets
 from torchferry.graph import io
-from torchferry.graph.outline import read_proto
+from torchferry.graph.outline import CONDITIONS_KEY, read_proto
 from torchferry.observer import observe
 from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
 from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
@@ -29,12 +29,11 @@ from torchferry.values.signature import SIGNATURE_KEY, Signature
 __all__ = ["RENAMED", "Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
 
 _BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
-"""What quantized graphs are made of, by ``fp32`` and ``fp16``."""
+"""The graphs that quantized graphs are made from, by ``fp32`` and ``fp16``."""
 RENAMED = {"token_embeddings": "last_hidden_state"}
 """Outputs that optimum finds under another name than sentence-transformers gives them."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
 _ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
-_CONDITIONS = "pkg.torchferry.conditions"  # for people, with lines of this machine's files
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Wanted:
 
 @dataclass
 class Built:
-    """What was written.
+    """The graphs of a folder, and what their making showed.
 
     Attributes:
         sizes: bytes of each graph with its weights, by name.
@@ -105,7 +104,7 @@ def lighten(path: Path) -> None:
         _clear_nodes(list(function.node))
     _rename_outputs(model.graph)
     for entry in [*model.metadata_props]:
-        if entry.key == _CONDITIONS:
+        if entry.key == CONDITIONS_KEY:  # for people, with lines of this machine's files
             model.metadata_props.remove(entry)
         elif entry.key == SIGNATURE_KEY:
             signature = Signature.from_json(_FOLDERS.sub('"', entry.value))

@@ -55,7 +55,7 @@ def cache_class() -> type[Any]:
 
 @cache
 def cache_name() -> str:
-    """What transformers' ``generate`` calls the cache: before 5.20 it was ``past_key_values``."""
+    """The name of the cache in transformers' ``generate``: ``past_key_values`` before 5.20."""
     mixin = import_transformers("generation").GenerationMixin
     known = inspect.signature(mixin.prepare_inputs_for_generation).parameters
     return "cache" if "cache" in known else "past_key_values"

@@ -46,7 +46,7 @@ def load_decoder(folder: Path, path: Path | None = None, threads: int = 0) -> An
     """A deployed decoder as a model of transformers: ``generate(...)``, or called for logits.
 
     Sampling, beams, stopping and processors of logits are transformers' own. The cache stays in
-    onnxruntime's values from step to step and is never copied.
+    onnxruntime's values from step to step; only a search with beams copies it, to reorder them.
 
     Args:
         folder: holds ``config.json`` and ``generation_config.json``.

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+import onnx_ir as ir
 import torch
 
 from torchferry.deployer import summary
@@ -143,9 +144,10 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
             steps=steps, target="onnxruntime", opset=options.get("opset"),
             budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
-        _write_files(plan, folder)
+        graph = io.load(folder / plan.graphs[0].path).graph
+        _write_files(plan, folder, graph)
         with show_steps(progress) as begin:
-            proof = _prove(plan, folder, begin)
+            proof = _prove(plan, folder, [str(value.name) for value in graph.inputs], begin)
         if wanted.loss is not None:
             proof.limits["int4"] = wanted.loss
         report = summary.report(plan.title, plan.graphs, built, proof, out=out, steps=steps)
@@ -235,18 +237,16 @@ def _read_size(text: str | float | None) -> float | None:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _write_files(plan: _Plan, folder: Path) -> None:
-    """Write what stands beside the graphs."""
-    built = io.load(folder / plan.graphs[0].path)
-    inputs = [str(value.name) for value in built.graph.inputs]
+def _write_files(plan: _Plan, folder: Path, graph: ir.Graph) -> None:
+    """Write what stands beside the graphs; one shows the inputs and outputs of all."""
     write_configs(_configured(plan), folder, plan.graphs)
     copy_processor(plan.title, folder)
     if plan.tokenizer is not None:
-        write_tokenizer(plan.tokenizer, folder, inputs)
+        write_tokenizer(plan.tokenizer, folder, [str(value.name) for value in graph.inputs])
     if plan.kind == "decoder":
-        check_decoder_graph(built.graph, plan.title)
+        check_decoder_graph(graph, plan.title)
     if "genai" in plan.runtimes:
-        write_genai(folder, plan.source.model, plan.graphs[0], built.graph, plan.pad)
+        write_genai(folder, plan.source.model, plan.graphs[0], graph, plan.pad)
 
 
 def _configured(plan: _Plan) -> Any:
@@ -255,10 +255,10 @@ def _configured(plan: _Plan) -> Any:
     return model if hasattr(model, "config") else model.encoder
 
 
-def _prove(plan: _Plan, folder: Path, begin: Any) -> Proof:
+def _prove(plan: _Plan, folder: Path, inputs: Sequence[str], begin: Any) -> Proof:
     model = plan.source.model
     if plan.kind != "decoder":
-        feeds = _feeds(plan, folder)
+        feeds = _feeds(plan, inputs)
         begin("run PyTorch")
         with torch.no_grad(), disable_fast_paths():
             wanted = [_named(model(**fed)) for fed in feeds]
@@ -277,10 +277,8 @@ def _prove(plan: _Plan, folder: Path, begin: Any) -> Proof:
         )  # fmt: skip
 
 
-def _feeds(plan: _Plan, folder: Path) -> list[Feeds]:
+def _feeds(plan: _Plan, names: Sequence[str]) -> list[Feeds]:
     """Inputs for a model that generates nothing: sentences, or those that it was exported with."""
-    graph = io.load(folder / plan.graphs[0].path).graph
-    names = [str(value.name) for value in graph.inputs]
     if plan.tokenizer is not None and plan.kind == "encoder":
         return text_feeds(plan.tokenizer, evaluation_texts(), names)
     return [{n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets]

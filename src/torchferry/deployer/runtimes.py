@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -78,8 +78,7 @@ def generate_there(name: str, request: Request) -> Generated:
     if isinstance(error, FerryError):
         raise error
     if error is not None:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-        raise RunError(f"{name} fails on {request.graph.path}: {reason}") from error
+        _refuse(name, request.graph, error)
     tokens: Generated = result
     return tokens
 
@@ -95,10 +94,15 @@ def outputs_there(name: str, folder: Path, graph: Graph, feeds: Sequence[Feeds])
         raise AssertionError
     result, error = attempt(run, folder, graph, feeds)
     if error is not None:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-        raise RunError(f"{name} fails on {graph.path}: {reason}") from error
+        _refuse(name, graph, error)
     outputs: list[Outputs] = result
     return outputs
+
+
+def _refuse(name: str, graph: Graph, error: BaseException) -> NoReturn:
+    """Raise what a runtime says of a graph that it does not run."""
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    raise RunError(f"{name} fails on {graph.path}: {reason}") from error
 
 
 def _package(name: str) -> Callable[[], str]:

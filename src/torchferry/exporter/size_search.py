@@ -37,9 +37,10 @@ class SizeSearch:
         self.conditions = [c for c in conditions if c.names and c.names <= known]
         integers = {str(one.integer.size) for one in seen.arguments if one.integer is not None}
         self.integers = [name for name in self.names if name in integers]
-        sizes = ([axis.size for axis in one.sizes] for one in seen.arguments)
-        known_names = (dict.fromkeys(getattr(size, "name", None) for size in one) for one in sizes)
-        self.arguments = [[n for n in self.names if n in one] for one in known_names]
+        names_of = [argument.names for argument in seen.arguments]
+        self.arguments = [[n for n in self.names if n in one] for one in names_of]
+        # Those that a condition compares with 0 or 1.
+        self.asked = {name for one in self.conditions if one.of_special for name in one.names}
         self.small = {name: int(name not in integers) for name in self.names}
         self.largest = {n: max(s.get(n, 0) for s in self.recorded) for n in self.names}
         wanted = {name: max(2, best.get(name, 2)) for name in self.names}

@@ -75,9 +75,9 @@ def other_sizes(
         if name in middle and high is not None and high < _TOO_LARGE:
             singles.append(({**middle, name: high + 1}, [name]))
     groups += [Group(search.fulfilled([sizes], pinned)) for sizes, pinned in singles]
-    for condition in search.conditions:
-        groups += [Group(sizes, condition) for sizes in search.breaking(condition)]
-    groups += itertools.islice(_beside_choices(search), _PAIRS)
+    broken = {condition: [*search.breaking(condition)] for condition in search.conditions}
+    groups += [Group(sizes, condition) for condition in broken for sizes in broken[condition]]
+    groups += itertools.islice(_beside_choices(search, broken), _PAIRS)
     return _unseen(groups, search.recorded)
 
 
@@ -119,39 +119,36 @@ def _pairs(search: SizeSearch) -> Iterator[tuple[str, str]]:
 
     ``x.shape[:2] == (1, 1)`` compares the second size only where the first is 1.
     """
-    asked = {name for one in search.conditions if one.of_special for name in one.names}
     within = [
         pair
         for names in search.arguments
         for pair in itertools.combinations(names, 2)
-        if not asked.isdisjoint(pair)
+        if not search.asked.isdisjoint(pair)
     ]
-    across = itertools.combinations([name for name in search.names if name in asked], 2)
+    across = itertools.combinations([name for name in search.names if name in search.asked], 2)
     pairs = {frozenset(pair): pair for pair in (*within, *across)}.values()
     return itertools.islice(pairs, _PAIRS if len(search.names) > 2 else 0)
 
 
 def _beside_integers(search: SizeSearch) -> Iterator[Sizes]:
     """An integer of 0 beside a size of 0 or 1: ``(past, step) == (0, 0)``, the first call."""
-    asked = dict.fromkeys(
-        name for one in search.conditions if one.of_special for name in one.names
-    )
-    names = [name for name in search.names if name in asked or name in search.integers]
+    names = [name for name in search.names if name in search.asked or name in search.integers]
     pairs = ((name, other) for other in search.integers for name in names if name != other)
     for name, other in itertools.islice(pairs, _PAIRS):
         yield from ({name: size, other: 0} for size in (0, 1))
 
 
-def _beside_choices(search: SizeSearch) -> Iterator[Group]:
+def _beside_choices(
+    search: SizeSearch, broken: Mapping[Condition, Sequence[list[Sizes]]]
+) -> Iterator[Group]:
     """Sizes at which an operator chooses another way, and one more is 1.
 
     Of a window and a step of one token neither may make a difference alone.
     """
-    asked = {name for one in search.conditions if one.of_special for name in one.names}
     choices = [one for one in search.conditions if one.choice and one.matters]
     for condition in choices[:_CHOICES]:
-        *_, farthest = [[], *search.breaking(condition)]  # nearer ones may hold with a 1
-        found = [{**sizes, name: 1} for name in sorted(asked) for sizes in farthest[:1]]
+        *_, farthest = [[], *broken[condition]]  # nearer ones may hold with a 1
+        found = [{**sizes, name: 1} for name in sorted(search.asked) for sizes in farthest[:1]]
         found = [one for one in found if not search.holds(condition, one)]
         yield from (Group([one], condition) for one in filter(search.legal.allows, found))
 

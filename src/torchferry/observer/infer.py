@@ -75,6 +75,12 @@ class Argument:
         return self.axes if self.integer is None else (self.integer,)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its sizes that are dynamic, but for expressions."""
+        sizes = (axis.size for axis in self.sizes)
+        return tuple(size.name for size in sizes if isinstance(size, Dim) and size.name)
+
+    @property
     def reasons(self) -> str:
         """Why its sizes are dynamic or static, or the value of a constant, in one line."""
         if self.dtype is None and self.integer is None:

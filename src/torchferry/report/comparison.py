@@ -93,8 +93,8 @@ def _values_verdict(found: Comparison) -> str:
     if found.ok:
         said = found.verdict
         why = f" ({said.kind}: {said.evidence})" if said.evidence else ""
-        left = sum("of the inputs was not compared" in note for note in found.notes)
-        why += f"; {counted(left, 'set')} of inputs could not be compared" if left else ""
+        if found.left_out:
+            why += f"; {counted(found.left_out, 'set')} of inputs could not be compared"
         return f"all agree: {agree}{more}, and {counted(len(found.outputs), 'output')}{why}"
     if found.first is None and found.differing:
         return (

@@ -27,7 +27,7 @@ _CLASSES = (
 
 def _missing(_: Callable[..., Any]) -> Callable[..., Any]:
     def get_extra_padding(self: Any, hidden_states: Tensor) -> Any:
-        """What is missing to a whole number of steps of the convolution."""
+        """The padding to a whole number of steps of the convolution."""
         (size,), (stride,), (dilation,) = (
             self.conv.kernel_size, self.conv.stride, self.conv.dilation,
         )  # fmt: skip
