@@ -53,7 +53,11 @@ class Steps(nn.Module):
         return kept + last["n"] + made["n"], last
 
 
-def test_operators_one_after_the_other_take_numbers_and_give_several(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, 9])  # with 9 a call of one row takes another branch
+def test_operators_one_after_the_other_take_numbers_and_give_several(
+    seed: int, tmp_path: Path
+) -> None:
+    torch.manual_seed(seed)
     model = Steps().eval()
     tree = trace_execution_piece_by_piece(model, [(torch.randn(n, 4),) for n in (2, 5)])
     rest = opened(tree, tmp_path, "one", "two")
