@@ -160,8 +160,13 @@ def test_an_integer_that_the_code_fixes():
             return x
 
     model = Doubles()
+    seen = Observation.from_inputs(model, calls(3, 3))
     with pytest.raises(CaptureError, match=r"self\.times is state that cannot be lifted"):
-        capture(model, Observation.from_inputs(model, calls(3, 3)), state="lift")
+        capture(model, seen, state="lift", rewrite=False)
+    program = to_onnx(capture(model, seen, state="lift"))  # a loop on its own fixes nothing
+    x = torch.rand(1, 3)
+    for _ in range(4):
+        torch.testing.assert_close(program(x), model(x))
 
 
 def test_what_cannot_be_lifted_at_all():
