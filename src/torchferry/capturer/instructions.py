@@ -11,7 +11,7 @@ from typing import Any
 
 from torchferry.values.source_line import is_library, is_own, package_of, shown_line
 
-__all__ = ["first_line", "line_of", "run_instructions"]
+__all__ = ["first_line", "is_users", "line_of", "run_instructions"]
 
 _TYPED = "<string>"  # python -c, and exec; what libraries generate is called so too
 
@@ -26,7 +26,7 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
     found: set[tuple[CodeType, int]] = set()
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
-        if not _is_users(frame.f_code.co_filename):
+        if not is_users(frame.f_code.co_filename):
             return None
         frame.f_trace_lines = False
         frame.f_trace = note  # Python 3.13 forgets the next line where nobody traces the frame
@@ -48,7 +48,8 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
 
 
 @cache  # Python asks at every call, of a few hundred files
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Whether a file is no installed package's, nor torchferry's."""
     is_torchs = is_library(file) and file != _TYPED
     return not (is_torchs or is_own(file) or package_of(file))
 

@@ -69,3 +69,8 @@ def test_complex_numbers(sets):
         return *diagonals, torch.diagonal_scatter(z, z.diagonal() * 2), z.tril(-1), z.triu(1)
 
     check(function, *sets, exact=True)
+
+
+def test_trace_of_large_integers():
+    sets = [(torch.randint(2**55, 2**58, (n, n + 1)),) for n in (5, 3, 0)]
+    check(lambda x: x.trace(), *sets, target=aten.trace.default, exact=True)

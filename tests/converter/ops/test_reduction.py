@@ -17,6 +17,11 @@ HOLES = (
     (torch.tensor([[1.0, NAN, 3.0], [INF, 2.0, -INF], [0.0, -0.0, NAN]]),),
     (torch.tensor([[NAN, NAN, NAN]]),),
 )
+LARGE = (  # doubles hold every other of these, and sums of every fourth
+    (torch.randint(2**55, 2**58, (3, 4, 5)),), (torch.randint(2**55, 2**58, (1, 5, 2)),),
+    (torch.randint(2**55, 2**58, (0, 3, 3)),),
+)  # fmt: skip
+BESIDE = (torch.tensor([[1.0, INF, NAN]]),), (torch.tensor([[INF, -INF], [2.0, INF]]),)
 FAR = (
     (torch.tensor([[-INF, -100.0], [-1000.0, -INF], [-INF, -INF]]),),
     (torch.tensor([[-INF, 1000.0]]),),
@@ -32,6 +37,10 @@ SUMS = [
     (aten.sum.dim_IntList, lambda x: x.sum(1, dtype=torch.float64), FLOATS),
     (aten.sum.default, lambda x: x.sum(dtype=torch.int64), FLOATS),
     (aten.sum.dim_IntList, lambda x: x.sum(0), INTS),
+    (aten.sum.default, lambda x: x.sum(), LARGE),
+    (aten.sum.dim_IntList, lambda x: x.sum(0), LARGE),
+    (aten.sum.dim_IntList, lambda x: x.sum((0, 2), keepdim=True), LARGE),
+    (aten.sum.dim_IntList, lambda x: (x % 1000003 * 31).sum(-1) % 4096, LARGE),
     (aten.sum.default, lambda x: x.sum(), MASKS),
     (aten.sum.dim_IntList, lambda x: x.sum(-1), HALVES),
     (aten.sum.dim_IntList, lambda x: x.sum(0), POINT),
@@ -50,6 +59,8 @@ SUMS = [
     (aten.count_nonzero.dim_IntList, lambda x: torch.count_nonzero(x, (0, 1)), MASKS),
     (aten.count_nonzero.default, lambda x: torch.count_nonzero(x, 0), INTS),
     (aten.logsumexp.default, lambda x: x.logsumexp(1), HOLES),
+    (aten.logsumexp.default, lambda x: x.logsumexp((0, 1)), BESIDE),
+    (aten.logsumexp.default, lambda x: x.logsumexp((0, 1), keepdim=True), BESIDE),
     (aten.logsumexp.default, lambda x: x.logsumexp((0, 1), keepdim=True), FLOATS),
     (aten.logsumexp.default, lambda x: (x * 1000).logsumexp(0), EMPTY),
     (aten.logsumexp.default, lambda x: x.logsumexp(1), MASKS),

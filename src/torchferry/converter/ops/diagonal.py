@@ -23,6 +23,7 @@ from torchferry.converter.ops.axes import (
 from torchferry.converter.ops.choice import chosen
 from torchferry.converter.ops.join import padded
 from torchferry.converter.ops.permute import last_axes, permuted
+from torchferry.converter.ops.reduction import total
 from torchferry.converter.ops.view import flat, reshaped
 from torchferry.seams.operators import aten
 
@@ -86,7 +87,7 @@ def linalg_diagonal(
 def trace(b: Block, x: ir.Value) -> ir.Value:
     whole = x.dtype is not None and not x.dtype.is_floating_point()
     summed = b.cast(x, ir.DataType.INT64) if whole else single(b, x)
-    return b.ReduceSum(_elements(b, summed, 0, 0, 1), [0], keepdims=0)
+    return total(b, _elements(b, summed, 0, 0, 1), [0])
 
 
 @moves(aten.diag.default)

@@ -31,6 +31,10 @@ _WIDER = {
     _BOOL: _UINT8, ir.DataType.INT16: _INT32, ir.DataType.UINT16: _INT32,
     ir.DataType.UINT32: _INT64,
 }  # fmt: skip
+_NARROW = {
+    _BOOL, _UINT8, _INT32, ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16,
+    ir.DataType.UINT32,
+}  # fmt: skip
 _BOOL_REDUCTION = 20  # the first opset whose ReduceMax and ReduceMin take bool
 
 
@@ -85,10 +89,26 @@ def _wider(b: Block, x: ir.Value) -> ir.Value:
 def total(b: Block, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
     """The sum, in the dtype of ``x``, which is a float, int32 or int64.
 
-    onnxruntime 1.32 adds int64 in float64: sums beyond 2**53 are rounded to what that holds,
-    where PyTorch's are exact. Counts, masks and positions are far below.
+    onnxruntime 1.32 adds int64 in float64, which rounds sums beyond 2**53, and multiplies
+    matrices of int64 in int64: products with ones are exact.
     """
-    return _reduced(b, "ReduceSum", x, all_axes(x, dim), keepdim)
+    axes = all_axes(x, dim)
+    if x.dtype != _INT64 or not axes or _is_widened(x):
+        return _reduced(b, "ReduceSum", x, axes, keepdim)
+    for axis in sorted(axes, reverse=True):
+        rank = _rank(x)
+        if axis != rank - 1:
+            x = b.Transpose(x, perm=[*range(axis), *range(axis + 1, rank), axis])
+        ones = b.Expand(b.constant([1]), b.vector([b.dim(x, rank - 1), 1]))
+        x = b.Squeeze(b.MatMul(x, ones), [rank - 1])
+    return b.Unsqueeze(x, sorted(axes)) if keepdim else x
+
+
+def _is_widened(x: ir.Value) -> bool:
+    """Whether the elements come from a narrower dtype: no sum of them is beyond 2**53."""
+    node = x.producer()
+    source = node.inputs[0] if node is not None and node.op_type == "Cast" else None
+    return source is not None and source.dtype in _NARROW
 
 
 def _summand(b: Block, x: ir.Value, dtype: Dtype) -> ir.Value:
@@ -107,7 +127,7 @@ def sum(
 
 @lowers(aten.sum.default)
 def sum_all(b: Block, x: ir.Value, dtype: Dtype = None) -> ir.Value:
-    return total(b, _summand(b, x, dtype))
+    return sum(b, x, dtype=dtype)
 
 
 @lowers(aten.nansum.default)
@@ -115,7 +135,7 @@ def nansum(
     b: Block, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: Dtype = None
 ) -> ir.Value:
     operand = b.Where(b.IsNaN(x), 0, x) if is_floating(x) else x
-    return total(b, _summand(b, operand, dtype), dim, keepdim)
+    return sum(b, operand, dim, keepdim, dtype)
 
 
 @lowers(aten.mean.default)
@@ -158,8 +178,13 @@ def count_nonzero(b: Block, x: ir.Value, dim: Dims = None) -> ir.Value:
 
 @lowers(aten.logsumexp.default, aten.special_logsumexp.default, promote="float", operands=("x",))
 def logsumexp(b: Block, x: ir.Value, dim: Dims, keepdim: bool = False) -> ir.Value:
-    finite = b.Max(single(b, x), LOWEST)
-    result = _reduced(b, "ReduceLogSumExp", finite, all_axes(x, dim), keepdim)
+    finite, axes = b.Max(single(b, x), LOWEST), all_axes(x, dim)
+    if 0 < len(axes) == _rank(x):  # of all, onnxruntime loses a NaN beside an infinity
+        rows = b.Unsqueeze(finite, [0])
+        result = _reduced(b, "ReduceLogSumExp", rows, [axis + 1 for axis in axes], keepdim)
+        result = b.Squeeze(result, [0])
+    else:
+        result = _reduced(b, "ReduceLogSumExp", finite, axes, keepdim)
     return b.Where(b.LessOrEqual(result, LOWEST), -float("inf"), result)
 
 
