@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import textwrap
 from fractions import Fraction
 
 import torch
 
-from torchferry.capturer.instructions import first_line, run_instructions
+from torchferry.capturer.instructions import first_line, packages_of, run_instructions
 
 
 def double(x: int) -> int:
@@ -38,6 +40,31 @@ def test_functions_that_are_called_count_and_packages_do_not() -> None:
     assert {code.co_name for code, _ in ran(lambda: choose(double(2)))} >= {"choose", "double"}
     inside = ran(lambda: (Fraction(1, 2) + 1, torch.nn.functional.pad(torch.ones(1), (1, 1))))
     assert {code.co_filename for code, _ in inside} == {__file__}
+
+
+def test_the_package_of_the_model_counts(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    code = """
+        import torch
+        class Clip(torch.nn.Module):
+            def forward(self, x):
+                return x[:, -50:] if x.shape[0] == 1 else x
+    """
+    (folder / "somebodys_models.py").write_text(textwrap.dedent(code))
+    monkeypatch.syspath_prepend(folder)
+    model = torch.nn.Sequential(importlib.import_module("somebodys_models").Clip())
+    packages = packages_of(model)
+    assert packages == {"somebodys_models"}
+    runs = []
+    for rows in (1, 2):
+        with run_instructions(packages) as found:
+            model(torch.ones(rows, 3))
+        runs.append(found)
+    assert "x[:, -50:]" in first_line(runs[0] - runs[1])
+    with run_instructions() as found:
+        model(torch.ones(1, 3))
+    assert not any("somebodys" in code.co_filename for code, _ in found)
 
 
 def test_code_that_was_typed_in_counts() -> None:

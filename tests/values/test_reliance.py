@@ -22,18 +22,21 @@ X = torch.rand(4, 6)
         ("gradients", {"x": X.clone().requires_grad_()}, "wants derivatives"),
         ("shared memory", {"x": X, "y": X}, r"argument y shares its memory with x.*y\.clone"),
         ("shared memory", {"x": X, "y": X[:2]}, "shares its memory with x"),
+        ("numbers", {"x": torch.tensor([1.0, float("nan")])}, r"x holds a NaN.*x\.nan_to_num\("),
         ("order", {"y": X, "x": X}, "in the order y, x, and were exported as x, y"),
     ],
 )
 def test_a_call_is_held_to_what_code_asks(asked: Any, leaves: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         check_reliances([asked], leaves, ["x", "y"])
-    others: set[Any] = {"memory layout", "gradients", "order", "shared memory"} - {asked}
+    others: set[Any] = {"memory layout", "gradients", "order", "shared memory", "numbers"} - {
+        asked
+    }
     for other in others - ({"shared memory"} if asked == "order" else set()):
         check_reliances([other], leaves, ["x", "y"])
 
 
 def test_numbers_and_empty_tensors_are_nothing_to_ask_of() -> None:
     empty = torch.zeros(0, 3)
-    asked: Any = ["memory layout", "gradients", "order", "shared memory"]
+    asked: Any = ["memory layout", "gradients", "order", "shared memory", "numbers"]
     check_reliances(asked, {"x": X, "n": 3, "y": empty, "z": empty[:0]}, ["x", "y", "z"])

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from torchferry.capturer.instructions import is_users
+from torchferry.capturer.instructions import is_watched
 from torchferry.dims import Condition
 from torchferry.observer import Observation
 from torchferry.observer.sets import Arguments
@@ -29,15 +29,19 @@ __all__ = ["Numbers", "UsualNumbers", "changed_number", "record_numbers"]
 class UsualNumbers:
     """The numbers of a model's recorded calls."""
 
-    def __init__(self, seen: Observation, run: Callable[[Arguments], Any]) -> None:
+    def __init__(
+        self, seen: Observation, run: Callable[[Arguments], Any], packages: frozenset[str]
+    ) -> None:
         """Prepare.
 
         Args:
             seen: the recorded calls.
             run: calls the model with copies of arguments.
+            packages: installed ones whose code counts.
         """
         self._seen = seen
         self._run = run
+        self._packages = packages
 
     def changed_line(self, inputs: Arguments, broken: Sequence[Condition]) -> str:
         """The user's line that gives PyTorch another number than at all usual sizes, or ``""``.
@@ -59,7 +63,7 @@ class UsualNumbers:
         return [(seen.sizes_of(call), self._given(seen.normalized(call))) for call in seen.calls]
 
     def _given(self, inputs: Arguments) -> list[Numbers]:
-        with record_numbers() as found:
+        with record_numbers(self._packages) as found:
             self._run(inputs)
         return found
 
@@ -85,16 +89,21 @@ class Numbers:
 
 
 @contextmanager
-def record_numbers() -> Iterator[list[Numbers]]:
-    """Collect the calls of PyTorch's functions inside the block, but for those of packages."""
-    with _Recorder() as recorder:
+def record_numbers(packages: frozenset[str] = frozenset()) -> Iterator[list[Numbers]]:
+    """Collect the calls of PyTorch's functions inside the block, but for those of packages.
+
+    Args:
+        packages: those that count all the same.
+    """
+    with _Recorder(packages) as recorder:
         yield recorder.calls
 
 
 class _Recorder(TorchFunctionMode):
-    def __init__(self) -> None:
+    def __init__(self, packages: frozenset[str]) -> None:
         super().__init__()
         self.calls: list[Numbers] = []
+        self._packages = packages
 
     def __torch_function__(
         self,
@@ -105,7 +114,7 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         named = dict(kwargs or {})
         frame = _outside_torch(sys._getframe(1))
-        if frame is not None and is_users(frame.f_code.co_filename):
+        if frame is not None and is_watched(frame.f_code.co_filename, self._packages):
             leaves = [part for leaf in pytree.tree_leaves((args, named)) for part in _parts(leaf)]
             values = tuple(one for one in leaves if type(one) in (int, float, complex, str))
             place = frame.f_code.co_filename, frame.f_lineno

@@ -1,4 +1,4 @@
-"""Which instructions of the user's code Python runs."""
+"""Which instructions of the user's code, and of the model's, Python runs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,47 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from torchferry.values.source_line import is_library, is_own, package_of, shown_line
 
-__all__ = ["first_line", "is_users", "line_of", "run_instructions"]
+__all__ = ["first_line", "is_watched", "line_of", "packages_of", "run_instructions"]
 
+# Their models were exported, and run at sizes of 1 and others: `make field`, benchmarks/sweep.py.
+_TRIED = frozenset(
+    ("diffusers", "peft", "sentence_transformers", "timm", "torch", "torch_geometric", "torchao",
+     "torchaudio", "torchvision", "transformers", "ultralytics")
+)  # fmt: skip
 _TYPED = "<string>"  # python -c, and exec; what libraries generate is called so too
 
 
+def packages_of(model: torch.nn.Module) -> frozenset[str]:
+    """The installed packages that classes of a model stand in, but for those whose were tried.
+
+    Args:
+        model: it and its modules.
+    """
+    names = {getattr(sys.modules.get(type(one).__module__), "__file__", "") or ""
+             for one in model.modules()}  # fmt: skip
+    return frozenset(map(package_of, names)) - _TRIED - {"", "Python"}
+
+
 @contextmanager
-def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
+def run_instructions(
+    packages: frozenset[str] = frozenset(),
+) -> Iterator[set[tuple[CodeType, int]]]:
     """Collect the instructions that run inside the block, but for those of installed packages.
 
     Each is a piece of code and the place in its bytecode. Packages ask for sizes to save time, and
     their users have run them at all sizes.
+
+    Args:
+        packages: installed ones that count all the same, as the model's own (`packages_of`).
     """
     found: set[tuple[CodeType, int]] = set()
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
-        if not is_users(frame.f_code.co_filename):
+        if not is_watched(frame.f_code.co_filename, packages):
             return None
         frame.f_trace_lines = False
         frame.f_trace = note  # Python 3.13 forgets the next line where nobody traces the frame
@@ -48,10 +71,13 @@ def run_instructions() -> Iterator[set[tuple[CodeType, int]]]:
 
 
 @cache  # Python asks at every call, of a few hundred files
-def is_users(file: str) -> bool:
-    """Whether a file is no installed package's, nor torchferry's."""
-    is_torchs = is_library(file) and file != _TYPED
-    return not (is_torchs or is_own(file) or package_of(file))
+@cache  # Python asks at every call, of a few hundred files
+def is_watched(file: str, packages: frozenset[str] = frozenset()) -> bool:
+    """Whether a file is the user's own, or one of these packages'."""
+    if file == _TYPED:
+        return True
+    package = package_of(file)
+    return package in packages or not (package or is_library(file) or is_own(file))
 
 
 def line_of(code: CodeType, offset: int) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer.agreement import compare_calls, run_program
 from torchferry.capturer.constants import UsualNumbers
-from torchferry.capturer.instructions import first_line, line_of, run_instructions
+from torchferry.capturer.instructions import first_line, line_of, packages_of, run_instructions
 from torchferry.capturer.reliance import run_model
 from torchferry.dims import Condition
 from torchferry.judge import Verdict, worst_verdict
@@ -73,7 +73,8 @@ class Trial:
         self.conditions = tuple(conditions)
         self.joined = joined
         self.decided = decided
-        self.numbers = UsualNumbers(seen, self._run)
+        self.packages = packages_of(model)
+        self.numbers = UsualNumbers(seen, self._run, self.packages)
 
     def recorded(self, kept: Collection[Condition]) -> Verdict:
         """The worst verdict on the recorded calls that the program accepts.
@@ -250,7 +251,7 @@ class Trial:
 
     def _instructions(self, inputs: Arguments, *, program: bool = False) -> set[Instruction]:
         """The instructions of the user's code that the model runs, or the program."""
-        with run_instructions() as found:
+        with run_instructions(self.packages) as found:
             if program:
                 attempt(run_program, self.program, *inputs)
             else:

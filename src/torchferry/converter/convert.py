@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torchferry.converter import dimension, mutation, signature, torch_onnx
 from torchferry.converter.aliasing import sizes_of_written_views
 from torchferry.converter.functions import extract_functions
+from torchferry.converter.kernel import is_floating
 from torchferry.converter.translate import translate
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
@@ -171,6 +172,16 @@ def _of_kernels(model: ir.Model) -> Iterator[Condition]:
     yield from found
 
 
+def _of_numbers(model: ir.Model) -> Sequence[Reliance]:
+    """That arguments hold no NaN, where onnxruntime, up to 1.32 at least, may lose one."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    loses = any(
+        node.op_type == "MaxPool" and (x := node.inputs[0]) is not None and is_floating(x)
+        for node in nodes
+    )
+    return ("numbers",) if loses else ()
+
+
 def convert_with_torch(
     model: torch.nn.Module,
     args: tuple[Any, ...],
@@ -215,6 +226,7 @@ def _finished(
     *,
     conditions: Iterable[Condition],
     state: Mapping[str, Any] | None = None,
+    relies: Sequence[Reliance] = (),
     **known: Any,
 ) -> ir.Model:
     conditions = [
@@ -225,7 +237,8 @@ def _finished(
         *_of_ranks(program, names),
     ]
     read = signature.read_signature(program, defaults, conditions, names)
-    signature.write_signature(model, replace(read, **known))
+    relies = (*relies, *_of_numbers(model))
+    signature.write_signature(model, replace(read, relies=relies, **known))
     if state:
         model.metadata_props[STATE_KEY] = write_state(state)
     store_least(model)

@@ -9,7 +9,7 @@ from torchferry.errors import UsageError
 
 __all__ = ["Reliance", "check_reliances"]
 
-Reliance = Literal["memory layout", "gradients", "order", "shared memory"]
+Reliance = Literal["memory layout", "gradients", "order", "shared memory", "numbers"]
 
 _SCATTERED = (
     "is not contiguous, or not at the start of its memory",
@@ -28,8 +28,8 @@ def check_reliances(
         exported: names of the leaves in the order that they were exported in.
 
     Raises:
-        UsageError: a tensor lies otherwise in memory, or wants derivatives, two share their
-            memory, or named arguments come in another order.
+        UsageError: a tensor lies otherwise in memory, wants derivatives or holds a NaN, two share
+            their memory, or named arguments come in another order.
     """
     import torch
 
@@ -41,6 +41,11 @@ def check_reliances(
             raise _refusal(name, *_SCATTERED)
         if "gradients" in asked and (leaf.requires_grad or isinstance(leaf, torch.nn.Parameter)):
             raise _refusal(name, "is a parameter, or wants derivatives", "detach()")
+        if "numbers" in asked and bool(leaf.isnan().any()):
+            raise UsageError(
+                f"argument {name} holds a NaN, which a max pool of onnxruntime may lose: keep NaN "
+                f"out of it ({name}.nan_to_num()), or run the model in PyTorch"
+            )
         owner = owners.setdefault(leaf.untyped_storage().data_ptr(), name)
         if "shared memory" in asked and owner != name and leaf.numel():
             raise _refusal(name, f"shares its memory with {owner}", "clone()")

@@ -7,8 +7,9 @@ import torch
 from op_case import check, export
 from torch import nn
 
+import torchferry as tf
 from torchferry.converter.translate import translate
-from torchferry.errors import LoweringFailed
+from torchferry.errors import LoweringFailed, UsageError
 
 aten = torch.ops.aten
 f = nn.functional
@@ -75,3 +76,14 @@ def test_random_windows_are_refused():
     program = export(lambda x: f.fractional_max_pool2d(x, 2, 3), (r(2, 3, 8, 9),))
     with pytest.raises(LoweringFailed, match="drawn at random, use max_pool"):
         translate(program, 20)
+
+
+def test_a_nan_is_refused_before_a_pool_loses_it(tmp_path):
+    model = torch.nn.Sequential(torch.nn.MaxPool2d(3, 2, 1))
+    program = tf.export(model, [(r(2, 3, 8, 9),), (r(3, 3, 7, 6),)], check=False)
+    program.save(tmp_path / "pool.onnx")
+    x = r(1, 3, 5, 5)
+    for called in (program, tf.load(tmp_path / "pool.onnx")):
+        torch.testing.assert_close(called(x), model(x))
+        with pytest.raises(UsageError, match=r"argument .* holds a NaN"):
+            called(x / 0 * 0)
