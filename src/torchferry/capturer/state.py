@@ -1,4 +1,4 @@
-"""Attributes of modules that ``forward`` changes, which no exported program can carry on."""
+"""What ``forward`` changes in Python, and reads later: no exported program can carry that on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from torchferry.capturer.outside import DRAWN, outside_state
 from torchferry.capturer.watch import line_of_frame
 from torchferry.seams.huggingface import BOOKKEEPING
 from torchferry.seams.pytorch import OpOverload, schema_of
@@ -30,10 +31,10 @@ _CONTAINERS = (list, dict, set, deque)
 
 @dataclass(frozen=True)
 class Change:
-    """An attribute that has another value after ``forward`` than before.
+    """An attribute, or a global, that has another value after ``forward`` than before.
 
     Attributes:
-        name: the module's path and the attribute: ``encoder.steps``.
+        name: the module's path and the attribute: ``encoder.steps``; or what `outside_state` has.
         before: what the exported program has in every call, as text; of a container, its length.
         after: what eager PyTorch goes on with.
         line: ``file:line: code`` that reads what an earlier call left; ``""`` when not known.
@@ -43,8 +44,20 @@ class Change:
     before: str
     after: str
     line: str = field(default="", compare=False)
+    outside: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
+        if self.name == DRAWN:
+            return (
+                f"forward draws {DRAWN}, and the exported program has the same in every call: "
+                "draw them with torch (torch.rand), or make them an argument"
+            )
+        if self.outside:
+            return (
+                f"forward changes {self.name}, outside the model, from {self.before} to "
+                f"{self.after}; the exported program has {self.before} in every call: make it an "
+                "argument and an output"
+            )
         read = f", which {self.line} reads before the call sets it" if self.line else ""
         return (
             f"forward changes self.{self.name} from {self.before} to {self.after}{read}; the "
@@ -67,7 +80,7 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
     Yields:
         a list that is filled at the end of the block.
     """
-    before = _state(model)
+    before, outside = _state(model), outside_state(model)
     changes: list[Change] = []
     with watch_attributes(model) as watch:
         yield changes
@@ -79,6 +92,11 @@ def watch_state(model: torch.nn.Module) -> Iterator[list[Change]]:
             full = ".".join(filter(None, place))
             line = "" if first is UNSEEN else first
             changes.append(Change(full, _shown(value), _shown(now), line))
+    for name, now in outside_state(model).items():
+        value = outside.get(name, _ABSENT)
+        if value is not _ABSENT and _differ(value, now):
+            shown = ("", "") if name == DRAWN else (_shown(value), _shown(now))
+            changes.append(Change(name, *shown, outside=True))
 
 
 @contextmanager

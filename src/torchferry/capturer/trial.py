@@ -216,7 +216,8 @@ class Trial:
         codes = {code for _, instructions in self._usual for code, _ in instructions}
         values = [constant for code in codes for constant in code.co_consts]
         for module in self.model.modules():
-            if getattr(type(module).forward, "__code__", None) in codes:
+            forward = getattr(type(module), "forward", None)  # torch.jit.trace's has none
+            if getattr(forward, "__code__", None) in codes:
                 values += vars(module).values()
         inside = [inner for one in values
                   for inner in (one if isinstance(one, (tuple, list)) else [one])]  # fmt: skip

@@ -44,6 +44,10 @@ ROWS = [
     (None, F.softsign),
     (None, F.tanhshrink),
 ]
+ENDS = torch.tensor(
+    [[1.0, float("nan"), 2.0], [1.0, float("inf"), 2.0], [1.0, -float("inf"), 2.0],
+     [-float("inf")] * 3, [1e30, 1.0, 2.0]]
+)  # fmt: skip
 CASES = [
     *((target, function, s) for target, function in ROWS for s in ALL),
     *((target, function, ODD) for target, function in ROWS[:1] + ROWS[18:19]),
@@ -64,6 +68,8 @@ CASES = [
     (aten.softmax.int, lambda x: x.softmax(-1, dtype=torch.float64), FLOATS),
     (aten.softmax.int, lambda x: x.softmax(0), [(torch.tensor(2.0),)]),
     (aten.log_softmax.int, lambda x: x.log_softmax(0), [(torch.tensor(2.0),)]),
+    (aten.log_softmax.int, lambda x: x.log_softmax(-1), [(ENDS,), (ENDS[:1],)]),
+    (aten.log_softmax.int, lambda x: x.log_softmax(-1), [(ENDS.double(),), (ENDS.double()[:1],)]),
     (None, lambda x: F.softmin(x, 1), FLOATS),
     (None, lambda x: torch.special.softmax(x, 1), FLOATS),
 ]

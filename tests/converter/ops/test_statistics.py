@@ -48,6 +48,8 @@ NORMS = [
     (aten.linalg_vector_norm.default, lambda x: linalg.vector_norm(x, 3, 1), HALVES),
     (aten.linalg_vector_norm.default,
      lambda x: linalg.vector_norm(x, dtype=torch.float64), FLOATS),
+    (aten.linalg_vector_norm.default,
+     lambda x: linalg.vector_norm(x * 100, 3), [(x.double(),) for (x,) in FLOATS]),
     (aten.linalg_vector_norm.default, lambda x: linalg.vector_norm(x, 3), POINT),
     (aten.linalg_vector_norm.default, lambda x: x.norm(p=1, dim=1), FLOATS),
     (aten.linalg_norm.default, linalg.norm, BATCH),

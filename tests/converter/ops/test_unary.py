@@ -75,6 +75,12 @@ def test_small_numbers_keep_their_digits(name):
     check(lambda x: function(x) / x, SMALL[0])
 
 
+@pytest.mark.parametrize("function", [torch.asinh, torch.acosh])
+def test_huge_numbers_of_float64(function):
+    numbers = [INF, -INF, 1e200, -1e200, -1e30, -1e9, 1e8, 3e9, 1.0, 0.5, NAN]
+    check(function, (torch.tensor(numbers, dtype=torch.float64),))
+
+
 def test_logarithms_of_powers_are_whole():
     check(torch.log2, (2.0 ** torch.arange(-60, 61, dtype=torch.float32),), exact=True)
 

@@ -14,7 +14,7 @@ from torchferry.converter.ops.special import erf
 from torchferry.converter.ops.unary import expm1, log1p
 from torchferry.seams.operators import aten
 
-__all__: list[str] = []
+__all__ = ["log_softmax"]
 
 DOUBLE = ir.DataType.DOUBLE
 _SELU = 1.6732632423543772, 1.0507009873554805  # torch/csrc/api/include/torch/nn/functional
@@ -205,5 +205,10 @@ def _normalized(
     if dtype is not None:
         x = b.cast(x, dtype)
     if x.shape is not None and len(x.shape) == 0:  # ONNX wants an axis
-        return b.Squeeze(b.add(op_type, (b.Unsqueeze(x, [0]),), axis=0), [0])
-    return b.add(op_type, (x,), axis=dim)
+        return b.Squeeze(_normalized(b, op_type, b.Unsqueeze(x, [0]), 0, None), [0])
+    scores = b.add(op_type, (x,), axis=dim)
+    if op_type == "LogSoftmax" and x.dtype == ir.DataType.DOUBLE:
+        # onnxruntime's kernel of float64 passes NaN by: NaN and infinity make all of a row NaN
+        sums = b.ReduceSum(b.Mul(b.Max(x, 0.0), 1e-100), [dim], keepdims=1)
+        scores = b.Add(scores, b.Sub(sums, sums))
+    return scores

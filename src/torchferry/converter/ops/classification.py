@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.activation import log_softmax
 from torchferry.converter.ops.loss import reduced
 from torchferry.seams.operators import aten
 
@@ -94,7 +95,7 @@ def cross_entropy_loss(
     label_smoothing: float = 0.0,
 ) -> ir.Value:
     axis = _class_axis(x)
-    scores = b.LogSoftmax(x, axis=axis)
+    scores = log_softmax(b, x, axis)
     if target.dtype in _FLOATS:
         return _of_probabilities(b, scores, target, weight, reduction, label_smoothing)
     loss, mass = _likelihood(b, scores, target, weight, reduction, ignore_index)

@@ -110,7 +110,7 @@ def vector_norm(
     if math.isinf(ord):
         return extreme(b, "ReduceMax" if ord > 0 else "ReduceMin", size, axes, keepdim)
     powers = total(b, b.Pow(size, ord), axes, keepdim)
-    return b.Pow(powers, 1 / ord)
+    return b.Pow(powers, b.constant(1 / ord, wide))
 
 
 def _order(ord: Any) -> float:

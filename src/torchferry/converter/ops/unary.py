@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import onnx_ir as ir
@@ -17,6 +18,7 @@ __all__ = ["atan2", "cosh", "expm1", "log1p", "sinh"]
 
 DOUBLE = ir.DataType.DOUBLE
 _PI = 3.141592653589793
+_HUGE = 1e9  # 1 beside its square is lost in float64
 
 # Integers become floats first: sin of an int64 tensor is float32.
 _FLOAT = {
@@ -84,13 +86,20 @@ def _asinh(b: Block, x: ir.Value) -> ir.Value:
     size = b.Abs(x)
     root = b.Sqrt(b.Add(b.Mul(size, size), 1.0))
     grown = b.Add(size, b.Div(b.Mul(size, size), b.Add(root, 1.0)))
-    y = log1p(b, grown)
+    y = b.Where(b.Greater(size, _HUGE), _log_of_twice(b, size), log1p(b, grown))
     return b.Where(b.Less(x, 0.0), b.Neg(y), y)
 
 
 def _acosh(b: Block, x: ir.Value) -> ir.Value:
     over = b.Sub(x, 1.0)
-    return log1p(b, b.Add(over, b.Sqrt(b.Mul(over, b.Add(x, 1.0)))))
+    y = log1p(b, b.Add(over, b.Sqrt(b.Mul(over, b.Add(x, 1.0)))))
+    y = b.Where(b.Greater(x, _HUGE), _log_of_twice(b, x), y)
+    return b.Where(b.Less(x, 1.0), float("nan"), y)
+
+
+def _log_of_twice(b: Block, x: ir.Value) -> ir.Value:
+    """``log(2 x)``, which asinh and acosh are where 1 beside a square is lost."""
+    return b.Add(b.Log(x), math.log(2))
 
 
 def _atanh(b: Block, x: ir.Value) -> ir.Value:
