@@ -191,6 +191,7 @@ def _softmax(b: Block, x: ir.Value, dim: int, half_to_float: bool) -> ir.Value:
 
 @lowers(aten.log_softmax.int)
 def log_softmax(b: Block, x: ir.Value, dim: int, dtype: torch.dtype | None = None) -> ir.Value:
+    """The logarithm of softmax along an axis, of ``x`` as it is or in another dtype."""
     return _normalized(b, "LogSoftmax", x, dim, dtype)
 
 
