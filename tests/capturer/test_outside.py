@@ -1,5 +1,6 @@
 """State outside the modules, and what an export says of it."""
 
+import functools
 import random
 import re
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 import torchferry as tf
-from torchferry.capturer.outside import DRAWN, outside_state
+from torchferry.capturer.outside import DRAWN, caches_of, outside_state
 
 CALLS = {"n": 0, "names": []}
 STEP = 0
@@ -97,6 +98,29 @@ def test_what_only_reads_is_right():
     program = tf.export(Reads(), [(torch.ones(2, 4),), (torch.ones(3, 4),)])
     assert program.report.ok
     torch.testing.assert_close(program(x), x * (STEP + 1))
+
+
+@functools.cache
+def window(rows):
+    return 50 if rows == 1 else 10**6
+
+
+class Remembered(nn.Module):
+    @functools.cache  # noqa: B019  (what is tested)
+    def last(self, rows):
+        return 40 if rows == 1 else 10**6
+
+    def forward(self, x):
+        return x[:, -window(x.shape[0]) :].mean(1) + x[:, -self.last(x.shape[0]) :].sum(1)
+
+
+def test_what_a_cache_remembers_is_looked_at_as_if_it_ran():
+    model = Remembered()
+    assert caches_of(model) == [Remembered.last, window]
+    sets = [(torch.rand(2, 6, 4),), (torch.rand(3, 9, 4),)]
+    program = tf.export(model, sets, check=False)
+    with pytest.raises(tf.UsageError, match=r"something else there.*(window|return 50)"):
+        program(torch.rand(1, 60, 4))
 
 
 def test_code_of_libraries_is_left_out():

@@ -6,6 +6,7 @@ numbers are drawn once, while the model is traced.
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import types
@@ -16,12 +17,13 @@ import torch
 
 from torchferry.capturer.instructions import is_watched, packages_of
 
-__all__ = ["DRAWN", "outside_state"]
+__all__ = ["DRAWN", "caches_of", "outside_state"]
 
 DRAWN = "Python's random numbers"
 """The name of the generators of ``random`` and NumPy among the state."""
 
 _PLAIN = (bool, int, float, str)
+_CACHED = type(functools.cache(len))
 _MOST = 100  # entries of a dictionary that are looked at: what has more is no counter
 
 
@@ -34,27 +36,49 @@ def outside_state(model: torch.nn.Module) -> dict[str, Any]:
     Returns:
         values by ``CALLS['n']``, ``Schedule.step`` and the like, and by `DRAWN`.
     """
-    packages = packages_of(model)
     found: dict[str, Any] = {}
-    left = [*_methods(model)]
+    for name, value in _names(model):
+        found.update(_plain(name, value))
+    numpy = sys.modules.get("numpy.random")
+    drawn = numpy.get_state()[1].tobytes() if numpy is not None else b""
+    return {**found, DRAWN: (random.getstate(), drawn)}
+
+
+def caches_of(model: torch.nn.Module) -> list[Any]:
+    """Functions of a model's code under ``functools.lru_cache``, which run once for a size."""
+    methods = {id(value): value for value in _members(model) if isinstance(value, _CACHED)}
+    named = {id(value): value for _, value in _names(model) if isinstance(value, _CACHED)}
+    return [*{**methods, **named}.values()]
+
+
+def _members(model: torch.nn.Module) -> Iterator[Any]:
+    for cls in {cls for module in model.modules() for cls in type(module).__mro__}:
+        yield from vars(cls).values()
+
+
+def _names(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Names that the code of a model's classes has from outside, and their values.
+
+    Functions among them are followed.
+    """
+    packages = packages_of(model)
+    left = [*filter(None, map(_function, _members(model)))]
     seen = set(map(id, left))
     while left:
         function = left.pop()
         if not is_watched(function.__code__.co_filename, packages):
             continue
         for name, value in _scope(function):
-            found.update(_plain(name, value))
-            if isinstance(value, types.FunctionType) and id(value) not in seen:
-                seen.add(id(value))
-                left.append(value)
-    numpy = sys.modules.get("numpy.random")
-    drawn = numpy.get_state()[1].tobytes() if numpy is not None else b""
-    return {**found, DRAWN: (random.getstate(), drawn)}
+            yield name, value
+            called = _function(value)
+            if called is not None and id(called) not in seen:
+                seen.add(id(called))
+                left.append(called)
 
 
-def _methods(model: torch.nn.Module) -> Iterator[types.FunctionType]:
-    for cls in {cls for module in model.modules() for cls in type(module).__mro__}:
-        yield from (one for one in vars(cls).values() if isinstance(one, types.FunctionType))
+def _function(value: Any) -> types.FunctionType | None:
+    inner = getattr(value, "__wrapped__", value) if isinstance(value, _CACHED) else value
+    return inner if isinstance(inner, types.FunctionType) else None
 
 
 def _scope(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

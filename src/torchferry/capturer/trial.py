@@ -20,6 +20,7 @@ from torch.export import ExportedProgram
 from torchferry.capturer.agreement import compare_calls, run_program
 from torchferry.capturer.constants import UsualNumbers
 from torchferry.capturer.instructions import first_line, line_of, packages_of, run_instructions
+from torchferry.capturer.outside import caches_of
 from torchferry.capturer.reliance import run_model
 from torchferry.dims import Condition
 from torchferry.judge import Verdict, worst_verdict
@@ -74,6 +75,7 @@ class Trial:
         self.joined = joined
         self.decided = decided
         self.packages = packages_of(model)
+        self.caches = caches_of(model)
         self.numbers = UsualNumbers(seen, self._run, self.packages)
 
     def recorded(self, kept: Collection[Condition]) -> Verdict:
@@ -252,6 +254,8 @@ class Trial:
 
     def _instructions(self, inputs: Arguments, *, program: bool = False) -> set[Instruction]:
         """The instructions of the user's code that the model runs, or the program."""
+        for function in self.caches:  # what is remembered runs no instruction
+            function.cache_clear()
         with run_instructions(self.packages) as found:
             if program:
                 attempt(run_program, self.program, *inputs)
