@@ -118,6 +118,7 @@ def convert(
 
 
 _SQUEEZING = {torch.ops.aten.cov.default, torch.ops.aten.corrcoef.default}
+_LOSE_NAN = {"GRU", "LSTM", "MaxPool", "RNN"}
 _NEVER_EMPTY = {  # what onnxruntime, up to 1.32 at least, computes of nothing ends the process
     torch.ops.aten.group_norm.default,
     torch.ops.aten.native_group_norm.default,
@@ -175,11 +176,8 @@ def _of_kernels(model: ir.Model) -> Iterator[Condition]:
 def _of_numbers(model: ir.Model) -> Sequence[Reliance]:
     """That arguments hold no NaN, where onnxruntime, up to 1.32 at least, may lose one."""
     nodes = ir.traversal.RecursiveGraphIterator(model.graph)
-    loses = any(
-        node.op_type == "MaxPool" and (x := node.inputs[0]) is not None and is_floating(x)
-        for node in nodes
-    )
-    return ("numbers",) if loses else ()
+    values = (node.inputs[0] for node in nodes if node.op_type in _LOSE_NAN)
+    return ("numbers",) if any(one is not None and is_floating(one) for one in values) else ()
 
 
 def convert_with_torch(

@@ -173,6 +173,10 @@ class Trials(Generic[R]):
             sizes, inputs = possible_inputs(self.seen, wanted)
         except UsageError as error:
             return self.row(wanted, True, refused=str(error).splitlines()[0])
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(str(error)):
+                raise
+            return self.row(wanted, True, untried=_MEMORY)
         if inputs is None:
             return None
         note("inputs", string_type(inputs, with_shape=True)[:300])

@@ -43,8 +43,8 @@ def check_reliances(
             raise _refusal(name, "is a parameter, or wants derivatives", "detach()")
         if "numbers" in asked and bool(leaf.isnan().any()):
             raise UsageError(
-                f"argument {name} holds a NaN, which a max pool of onnxruntime may lose: keep NaN "
-                f"out of it ({name}.nan_to_num()), or run the model in PyTorch"
+                f"argument {name} holds a NaN, which onnxruntime may lose in a max pool, LSTM, "
+                f"GRU or RNN: keep NaN out ({name}.nan_to_num()), or run the model in PyTorch"
             )
         owner = owners.setdefault(leaf.untyped_storage().data_ptr(), name)
         if "shared memory" in asked and owner != name and leaf.numel():

@@ -87,3 +87,26 @@ def test_a_nan_is_refused_before_a_pool_loses_it(tmp_path):
         torch.testing.assert_close(called(x), model(x))
         with pytest.raises(UsageError, match=r"argument .* holds a NaN"):
             called(x / 0 * 0)
+
+
+@pytest.mark.parametrize(
+    ("pool", "size"),
+    [
+        (nn.MaxPool1d(3, 1, 1), (9,)),
+        (nn.MaxPool2d(3, 2, 1), (9, 8)),
+        (nn.MaxPool3d(2), (4, 5, 6)),
+        (nn.AdaptiveMaxPool2d(1), (4, 5)),
+        (nn.AdaptiveMaxPool1d(3), (7,)),
+    ],
+)
+def test_a_window_of_what_the_model_hides_is_minus_infinity(pool, size):
+    def function(x):
+        return pool(x.masked_fill(x > 0, -float("inf")))
+
+    check(function, (r(2, 3, *size),), (r(1, 3, *size).abs(),))
+
+
+def test_adaptive_pools_keep_nan():
+    x = r(2, 3, 7)
+    x[0, 1, 4] = float("nan")
+    check(lambda x: f.adaptive_max_pool1d(x, 3), (r(2, 3, 7),), (x,))

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from torchferry.converter.block import Block
 from torchferry.converter.lowering import lowers
+from torchferry.converter.ops.reduction import extreme
 from torchferry.converter.ops.windows import arange, batched, lowest, max_pool, unbatched
 from torchferry.seams.operators import aten
 
@@ -175,10 +176,10 @@ def adaptive_max_pool(
     else:
         for axis, out in wanted:
             if _is(out, 1):
-                values = b.ReduceMax(values, [axis])
+                values = extreme(b, "ReduceMax", values, [axis], keepdim=True)
             else:
                 seen = _seen(b, values, axis, bins(axis), least)
-                values = b.ReduceMax(seen, [axis + 1], keepdims=0)
+                values = extreme(b, "ReduceMax", seen, [axis + 1])
     # Whoever does not ask for the indices does not get their nodes: what is unused is removed.
     return values, _places(b, x, [axis for axis, _ in wanted], [bins(axis) for axis, _ in wanted])
 

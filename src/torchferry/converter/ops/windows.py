@@ -14,6 +14,12 @@ __all__ = ["arange", "batched", "lowest", "max_pool", "per_axis", "unbatched", "
 
 Size = int | ir.Value
 
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
+_MOVES = {  # their results hold numbers of their arguments
+    "Cast", "Concat", "Expand", "Identity", "Max", "Min", "Pad", "Reshape", "Slice", "Squeeze",
+    "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+
 
 def per_axis(sizes: Any, rank: int, what: str = "size") -> list[int]:
     """One int for each spatial axis, of a list that holds one of them or one for all.
@@ -57,20 +63,41 @@ def max_pool(
 ) -> ir.Value:
     """MaxPool, over one axis as over two.
 
-    onnxruntime begins at the least finite number where there is one: a window of -inf is wrong.
+    onnxruntime begins at the least finite number over one axis and three, and over two that it
+    pads or pools as a whole: a window of -inf is wrong. That is put right where the model fills
+    in -inf.
     """
-    if len(kernel_shape) > 1:
-        return b.MaxPool(x, kernel_shape=kernel_shape, strides=strides, pads=pads,
-                         dilations=dilations, ceil_mode=ceil_mode)  # fmt: skip
+    alone = len(kernel_shape) == 1
+    pads = [] if pads is None else pads
     found = b.MaxPool(
-        b.Unsqueeze(x, [2]),
-        kernel_shape=[1, *kernel_shape],
-        strides=[1, *strides],
-        pads=None if pads is None else [0, pads[0], 0, pads[1]],
-        dilations=None if dilations is None else [1, *dilations],
+        b.Unsqueeze(x, [2]) if alone else x,
+        kernel_shape=[1, *kernel_shape] if alone else kernel_shape,
+        strides=[1, *strides] if alone else strides,
+        pads=[0, pads[0], 0, pads[1]] if alone and pads else pads or None,
+        dilations=[1, *dilations] if alone and dilations else dilations,
         ceil_mode=ceil_mode,
     )
-    return b.Squeeze(found, [2])
+    if _is_filled(x):
+        least = b.constant(np.finfo(np.float32).min, x)
+        found = b.Where(b.LessOrEqual(found, least), b.constant(-np.inf, x), found)
+    return b.Squeeze(found, [2]) if alone else found
+
+
+def _is_filled(x: ir.Value) -> bool:
+    """Whether -inf is among the numbers that are chosen or moved to become ``x``."""
+    left, seen = [x], {x}
+    while left:
+        value = left.pop()
+        known = value.const_value
+        is_number = known is not None and known.size == 1 and known.dtype in _FLOATS
+        if known is not None and is_number and float(known.numpy().item()) == -np.inf:
+            return True
+        node = value.producer()
+        if node is not None and node.op_type in _MOVES:
+            fresh = [one for one in node.inputs if one is not None and one not in seen]
+            seen.update(fresh)
+            left += fresh
+    return False
 
 
 def lowest(dtype: ir.DataType | None) -> Any:
