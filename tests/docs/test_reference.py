@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 
@@ -54,6 +55,27 @@ def test_every_message_has_a_cause_and_a_cure() -> None:
         assert f".. message:: {code}\n" in text
     for letter in messages.CLASSES:
         assert f".. message:: TF-{letter}\n" in text
+
+
+def test_a_message_has_its_own_cause_below_it_or_that_of_its_file() -> None:
+    own = messages.kind_of("cli/commands/optimize", "TF-U23")
+    assert own is not None
+    assert own["title"] == "The command line"
+    text = messages.text()
+    entry = text[text.index(".. message:: TF-U23\n") :]
+    said = f"   *Cause:* {own['cause']}\n\n   *Cure:* "
+    assert entry.index(said) < entry.index(".. message:: TF-U24")
+    assert text.count(own["cause"]) == 1
+    shared = messages.kind_of("quantizer/quantize")
+    assert shared is not None
+    assert shared["cause"] not in text  # each message of the file has its own
+
+
+def test_options_that_a_cure_names_are_there() -> None:
+    listed = set(re.findall(r"``(--[a-z-]+)``", commands.text())) | {"--help"}
+    for name, kind in messages.kinds().items():
+        ours = re.sub(r"``(pip|hf|npm) [^`]*``", "", kind["cause"] + kind["cure"])
+        assert set(re.findall(r"--[a-z][a-z-]+", ours)) <= listed, name
 
 
 def test_every_explanation_is_of_a_file_that_is_there() -> None:
