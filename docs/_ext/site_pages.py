@@ -23,7 +23,6 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 import messages
-import torchferry
 
 __all__ = ["PAGES", "setup"]
 
@@ -64,12 +63,12 @@ class Public(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Make the link."""
         text = self.text
-        bare = text.removeprefix("torchferry.").removesuffix("()")
         code = nodes.literal(text, text)
-        if bare.partition(".")[0] not in torchferry.__all__:
+        target = public_names.full_name(text)
+        if not target:
             return [code], []
         link = addnodes.pending_xref(
-            self.rawtext, code, refdomain="py", reftype="obj", reftarget=f"torchferry.{bare}",
+            self.rawtext, code, refdomain="py", reftype="obj", reftarget=target,
             refexplicit=True, refwarn=False,
         )  # fmt: skip
         return [link], []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import zlib
 from pathlib import Path
@@ -37,6 +38,18 @@ def test_every_public_name_has_a_page_and_an_example_that_runs() -> None:
         assert f"generated:: api {group}" in (DOCS / f"reference/api/{group}.rst").read_text(
             "utf-8"
         )
+
+
+def test_what_public_names_give_and_messages_name_has_an_entry() -> None:
+    beside = [name for names in public_names.BESIDE.values() for name in names]
+    assert all(inspect.getdoc(public_names.value_of(name)) for name in beside)
+    assert public_names.full_name("Tolerance") == "torchferry.judge.Tolerance"
+    assert public_names.full_name("export()") == "torchferry.export"
+    assert public_names.full_name("nobody.knows") == ""
+    said = (DOCS / "errors.toml").read_text("utf-8") + messages.TABLE.read_text("utf-8")
+    named = set(re.findall(r"torchferry\.[a-z_]+\.[A-Za-z_.]*[A-Za-z]", said))
+    assert {name for name in named if not public_names.full_name(name)} == set()
+    assert ".. autoclass:: torchferry.comparer.Comparison\n" in public_names.api("faults")
 
 
 def test_an_entry_links_to_the_scripts_that_use_the_name() -> None:
