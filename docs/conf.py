@@ -85,6 +85,7 @@ nitpick_ignore_regex = [
     # Names in signatures that have no page in the inventories of docs/inventories.
     (r"py:.*", r"(ir|onnx_ir|onnx|onnxruntime|torch|transformers|collections|np|numpy|PIL)\..*"),
     (r"py:class", r"[A-Za-z]\w*"),
+    (r"py:class", r"(tuple|list|dict)\[.*"),  # of which napoleon splits the text
     (r"py:.*", r"(optional|\.\.\.|inspect\..*|RuleBroke)"),
 ]
 intersphinx_mapping = {

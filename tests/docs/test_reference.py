@@ -12,11 +12,13 @@ import files
 import links
 import operators
 import patches
+import pictures
 import public_names
 import pytest
 import rst
 import rules
 from inventory import write_inventory
+from PIL import Image
 from shell import sh
 
 import messages
@@ -188,3 +190,25 @@ def test_a_command_is_printed_with_its_output(
     )
     with pytest.raises(ValueError, match="only torchferry is run"):
         sh("ls")
+
+
+def test_the_first_guide_shows_every_picture_light_and_dark() -> None:
+    guide = (DOCS / "guides/g01_start.py").read_text("utf-8")
+    for picture in pictures.PICTURES:
+        for scheme in pictures.SCHEMES:
+            file = f"_static/report/{picture.name}-{scheme}.webp"
+            assert f"/{file}\n#    :class: only-{scheme}\n#    :alt: " in guide
+            image = Image.open(DOCS / file).convert("L")
+            assert image.width == pictures.WIDTH * pictures.SCALE
+            corner = image.getpixel((0, 0))
+            assert isinstance(corner, int)
+            assert (corner > 128) == (scheme == "light")
+            assert (DOCS / file).stat().st_size < 40_000
+
+
+def test_a_picture_shows_parts_of_a_page_without_empty_rows() -> None:
+    page = pictures.only("<head></head><main></main>", "#a, #b")
+    assert page.startswith("<head><style>main > :not(#a, #b) { display: none }</style></head>")
+    image = Image.new("RGB", (60, 200), "white")
+    image.paste("black", (10, 50, 20, 60))
+    assert pictures.trimmed(image).size == (60, 10 + 2 * pictures.MARGIN)
