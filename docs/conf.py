@@ -14,6 +14,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 CORES = len(os.sched_getaffinity(0))
 PATHS = [str(HERE / "_ext"), *filter(None, [os.environ.get("PYTHONPATH")])]
 os.environ |= {"PYTHONPATH": os.pathsep.join(PATHS), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of files that an example writes
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from inventory import write_inventory  # noqa: E402  (it lies in the folder of the line above)
