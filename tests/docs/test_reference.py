@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import commands
@@ -52,6 +53,29 @@ def test_what_public_names_give_and_messages_name_has_an_entry() -> None:
     named = set(re.findall(r"torchferry\.[a-z_]+\.[A-Za-z_.]*[A-Za-z]", said))
     assert {name for name in named if not public_names.full_name(name)} == set()
     assert ".. autoclass:: torchferry.comparer.Comparison\n" in public_names.api("faults")
+
+
+def names_without_text() -> Iterator[str]:
+    """Public names, methods and parameters that no docstring describes."""
+    beside = [name for names in public_names.BESIDE.values() for name in names]
+    for name in (*torchferry.__all__, *beside):
+        value = public_names.value_of(name)
+        text = inspect.getdoc(value) or ""
+        if not text:
+            yield name
+        if inspect.isclass(value):
+            for part, member in vars(value).items():
+                function = getattr(member, "__func__", member)
+                is_code = inspect.isfunction(function) or isinstance(member, property)
+                if is_code and not part.startswith("_") and not inspect.getdoc(member):
+                    yield f"{name}.{part}"
+        elif inspect.isfunction(value):
+            parameters = {*inspect.signature(value).parameters} - {"args", "kwargs"}
+            yield from (f"{name}({one})" for one in parameters if f"{one}:" not in text)
+
+
+def test_every_public_name_method_and_parameter_is_described() -> None:
+    assert list(names_without_text()) == []
 
 
 def test_an_entry_links_to_the_scripts_that_use_the_name() -> None:

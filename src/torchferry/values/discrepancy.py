@@ -78,6 +78,9 @@ class Discrepancy:
 def string_diff(diff: Discrepancy) -> str:
     """A discrepancy in one line; what counts faults is shown where there are any.
 
+    Args:
+        diff: what `max_diff` gives.
+
     >>> string_diff(Discrepancy(abs=0.5, rel=500.0, n=6, argm=(0, 0)))
     'abs=0.5, rel=500.0, n=6, amax=0,0'
     >>> string_diff(Discrepancy(n=6, reason="x: expected float32, got float16"))
