@@ -51,6 +51,7 @@ class Generated(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse the text; it may hold headings."""
+        self.env.note_reread()  # the code may have changed, and the page has not
         name, *rest = self.arguments
         text = PAGES[name](*(rest[0].split() if rest else ()))
         parsed: list[nodes.Node] = self.parse_text_to_nodes(text, allow_section_headings=True)
