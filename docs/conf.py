@@ -15,6 +15,8 @@ CORES = len(os.sched_getaffinity(0))
 PATHS = [str(HERE / "_ext"), *filter(None, [os.environ.get("PYTHONPATH")])]
 os.environ |= {"PYTHONPATH": os.pathsep.join(PATHS), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of files that an example writes
+# torch 2.13 says this of its own run_decompositions; no page is about it.
+os.environ["PYTHONWARNINGS"] = "ignore:`isinstance(treespec:FutureWarning"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from inventory import write_inventory  # noqa: E402  (it lies in the folder of the line above)
