@@ -124,10 +124,10 @@ def _missed() -> str:
             rows += [(code(section), *case.rsplit(": ", 1)) for case in cases]
         elif found and line.startswith("|"):
             rows.append((code(section), line.split("|")[1].strip(), found[1]))
-    cases: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for section, case, goal in rows:
-        cases[section, goal.replace(" out of", ", out of")].append(case)
-    cells = [(section, prose("; ".join(of)), prose(goal)) for (section, goal), of in cases.items()]
+        groups[section, goal.replace(" out of", ", out of")].append(case)
+    cells = [(place, prose("; ".join(of)), prose(goal)) for (place, goal), of in groups.items()]
     return table(("benchmark", "cases", "goal that was missed"), cells, "25 45 30")
 
 
