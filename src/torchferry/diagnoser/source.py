@@ -19,7 +19,9 @@ __all__ = ["Code", "is_users"]
 
 _INSTALLED = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 # An environment may be a link to another folder.
-_LIBRARIES = tuple(str(Path(one).resolve()) for one in (*_INSTALLED, Path(__file__).parents[1]))
+_LIBRARIES = tuple(
+    str(Path(folder).resolve()) for folder in (*_INSTALLED, str(Path(__file__).parents[1]))
+)
 _LITERALS = (bool, int, float, str, bytes, tuple, list, dict, frozenset, set, type(None))
 
 
