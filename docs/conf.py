@@ -14,6 +14,9 @@ sys.path.insert(0, str(HERE / "_ext"))
 CORES = len(os.sched_getaffinity(0))
 PATHS = [str(HERE / "_ext"), *filter(None, [os.environ.get("PYTHONPATH")])]
 os.environ |= {"PYTHONPATH": os.pathsep.join(PATHS), "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # of files that an example writes
+# torch 2.13 says this of its own run_decompositions; no page is about it.
+os.environ["PYTHONWARNINGS"] = "ignore:`isinstance(treespec:FutureWarning"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from inventory import write_inventory  # noqa: E402  (it lies in the folder of the line above)
@@ -85,6 +88,7 @@ nitpick_ignore_regex = [
     # Names in signatures that have no page in the inventories of docs/inventories.
     (r"py:.*", r"(ir|onnx_ir|onnx|onnxruntime|torch|transformers|collections|np|numpy|PIL)\..*"),
     (r"py:class", r"[A-Za-z]\w*"),
+    (r"py:class", r"(tuple|list|dict)\[.*"),  # of which napoleon splits the text
     (r"py:.*", r"(optional|\.\.\.|inspect\..*|RuleBroke)"),
 ]
 intersphinx_mapping = {

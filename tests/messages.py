@@ -11,11 +11,11 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LETTERS", "Message", "read_table", "sites", "update"]
+__all__ = ["LETTERS", "Message", "raised", "read_table", "sites", "update"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/torchferry"
@@ -24,6 +24,7 @@ LETTERS = {
     "UsageError": "U", "CaptureError": "C", "ConversionError": "V", "MissingLowering": "O",
     "LoweringFailed": "L", "RunError": "R", "Mismatch": "M", "RuleBroke": "B",
 }  # fmt: skip
+SHORTEST = 5  # letters of a template that tell it from others
 ALIKE = 0.6  # of two templates of one file: the words were changed
 
 
@@ -39,19 +40,28 @@ class Message:
 def sites(package: Path = PACKAGE) -> list[Message]:
     """Every message in the sources, once, in the order of files and lines."""
     found: dict[tuple[str, str], Message] = {}
-    for path in sorted(package.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+    for file, call, templates in raised(package):
+        letter = LETTERS[ast.unparse(call.func)]
+        for template in templates:
+            found.setdefault((letter, template), Message(letter, file, template))
+    return list(found.values())
+
+
+def raised(package: Path = PACKAGE) -> Iterator[tuple[str, ast.Call, list[str]]]:
+    """File and call of each place that makes an error, with the templates of its message."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(package.rglob("*.py"))}
+    public = {name: f for tree in trees.values() for name, f in _functions(tree).items()}
+    for path, tree in trees.items():
         file = path.relative_to(package).with_suffix("").as_posix()
+        functions = public | _functions(tree)
         for scope in _scopes(tree):
             for node in _own_nodes(scope):
-                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-                    continue
-                name = node.func.id
-                if name in LETTERS and node.args:
-                    for template in _templates(node.args[0], scope):
-                        letter = LETTERS[name]
-                        found.setdefault((letter, template), Message(letter, file, template))
-    return list(found.values())
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in LETTERS and node.args:
+                    yield file, node, _templates(node.args[0], scope, functions)
+
+
+def _functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def _scopes(tree: ast.Module) -> list[ast.AST]:
@@ -67,19 +77,43 @@ def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             yield from _own_nodes(node)
 
 
-def _templates(node: ast.expr, scope: ast.AST) -> list[str]:
-    """What a message may be; nothing if the text comes from elsewhere."""
+def _templates(
+    node: ast.expr, scope: ast.AST, functions: Mapping[str, ast.FunctionDef]
+) -> list[str]:
+    """What a message may be; nothing if the text comes from elsewhere.
+
+    Names stand for what they are assigned, calls of the package's functions for what these return,
+    and lines that are joined for the first of them.
+    """
+    parts: list[ast.expr] | None = None
+    end, inside = "", scope
     if isinstance(node, ast.IfExp):
-        return _templates(node.body, scope) + _templates(node.orelse, scope)
-    if isinstance(node, ast.Name):
-        return [
-            text
-            for other in _own_nodes(scope)
-            if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == node.id
-            for text in _templates(other.value, scope)
-        ]
-    text = _text(node)
-    return [" ".join(text.split())] if len(text.replace("{}", "").strip(" :;,.")) > 6 else []
+        parts = [node.body, node.orelse]
+    elif isinstance(node, ast.BoolOp):
+        parts = node.values
+    elif isinstance(node, ast.Name):
+        parts = _assigned(node.id, scope)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        inside = functions.get(node.func.id, scope)
+        returned = [n for n in _own_nodes(inside) if isinstance(n, ast.Return)]
+        parts = [n.value for n in returned if n.value] if inside is not scope else []
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("'.join"):
+        lines = _assigned(ast.unparse(node.args[0]), scope)
+        parts, end = [one.elts[0] for one in lines if isinstance(one, ast.List)], "{}"
+    if parts is not None:
+        return [text + end for part in parts for text in _templates(part, inside, functions)]
+    text = " ".join(_text(node).split())
+    return [text] if len(text.replace("{}", "").strip(" :;,.")) >= SHORTEST else []
+
+
+def _assigned(name: str, scope: ast.AST) -> list[ast.expr]:
+    """What a name is assigned in a function, also inside a condition."""
+    return [
+        node.value
+        for node in _own_nodes(scope)
+        if (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name)
+        or (isinstance(node, ast.NamedExpr) and node.target.id == name)
+    ]
 
 
 def _text(node: ast.expr) -> str:

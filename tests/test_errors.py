@@ -66,6 +66,13 @@ def test_every_message_has_a_code():
     assert len(table) == len(listed)
 
 
+def test_every_place_that_raises_has_a_code_of_its_own():
+    bare = [
+        f"{file}:{call.lineno}" for file, call, templates in messages.raised() if not templates
+    ]
+    assert bare == []
+
+
 SITES = """
 def f(x):
     if x:
@@ -76,6 +83,18 @@ def f(x):
 
 def g(said):
     raise UsageError(said)
+
+
+def h(x):
+    if words := why(x):
+        raise UsageError(words)
+    lines = [f"{x} cannot be written:", "because"]
+    lines += ["and more"]
+    raise RunError("\\n".join(lines) or "no reason at all")
+
+
+def why(x):
+    return "x is too large" if x else ""
 """
 
 
@@ -85,7 +104,11 @@ def test_sites_are_found_with_what_they_fill_in(tmp_path):
         messages.Message("U", "a", "cannot read {}: it is gone"),
         messages.Message("R", "a", "nothing is there"),
         messages.Message("R", "a", "{} is there"),
+        messages.Message("U", "a", "x is too large"),
+        messages.Message("R", "a", "{} cannot be written:{}"),
+        messages.Message("R", "a", "no reason at all"),
     ]
+    assert [call.lineno for _, call, texts in messages.raised(tmp_path) if not texts] == [10]
 
 
 def test_codes_stay_with_messages_whose_words_changed_or_that_moved():

@@ -17,9 +17,11 @@ def shown() -> dict[str, str]:
     with tf.observe(model) as seen:
         for one in sets:
             model(*one)
+    program = tf.export(model, seen, progress=False)
     values: list[Any] = [
         seen,
-        tf.export(model, seen, progress=False),
+        program,
+        program.report,
         tf.trace_execution_piece_by_piece(model, sets),
         tf.max_diff({"a<b": torch.ones(2)}, {"a<b": torch.zeros(2)}),
     ]
@@ -29,6 +31,7 @@ def shown() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("name", "texts"),
     [
+        ("Report", ['data-verdict="ok"', "Dynamic dimensions", "batch_size"]),
         ("Observation", ["Observation(Linear: 2 calls)", "<td", "batch_size, 4"]),
         ("OnnxProgram", ["OnnxProgram(", "input", 'data-verdict="ok"', "✓"]),
         ("ModelDiagnoseOutput", ["ModelDiagnoseOutput(Linear)", "&lt;OK-2i-0&gt;"]),
@@ -38,7 +41,7 @@ def shown() -> dict[str, str]:
 def test_values_show_themselves(shown: dict[str, str], name: str, texts: list[str]) -> None:
     for text in texts:
         assert text in shown[name]
-    assert "color:inherit" in shown[name]  # light and dark, as the page around it
+    assert "color:inherit" in shown[name].replace(" ", "")  # light and dark, as the page around it
 
 
 def test_an_observation_without_calls_shows_that() -> None:

@@ -4,6 +4,7 @@ import io
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,65 @@ def test_nothing_is_shown_where_it_is_no_terminal(monkeypatch: pytest.MonkeyPatc
         begin("capture")
         time.sleep(0.3)
     assert stream.getvalue() == ""
+
+
+class Handle:
+    """What IPython gives for a display that can be changed."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.lines.append(data["text/plain"])
+
+
+def put_notebook(monkeypatch: pytest.MonkeyPatch, kernel: object) -> list[str]:
+    """IPython as a kernel has it (or, without a kernel, as a terminal's shell); what it shows."""
+    lines: list[str] = []
+    module, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+
+    def show(data: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        assert display_id
+        handle = Handle(lines)
+        handle.update(data, raw=raw)
+        return handle
+
+    shell = types.SimpleNamespace(kernel=kernel)
+    vars(module)["get_ipython"], vars(display)["display"] = lambda: shell, show
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return lines
+
+
+def test_a_notebook_shows_one_line_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = replace_stderr(monkeypatch, terminal=False)
+    lines = put_notebook(monkeypatch, object())
+    with show_steps(delay=0.1) as begin:
+        begin("capture")
+        time.sleep(0.7)
+    assert "capture … 0 s" in lines[0]
+    assert len(lines) > 2
+    assert lines[-1] == ""
+    assert stream.getvalue() == ""
+
+
+def test_a_notebook_shows_nothing_of_short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_stderr(monkeypatch, terminal=False)
+    lines = put_notebook(monkeypatch, object())
+    with show_steps(delay=5.0) as begin:
+        begin("capture")
+        time.sleep(0.25)
+    assert lines == []
+
+
+def test_ipython_without_a_kernel_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_stderr(monkeypatch, terminal=False)
+    lines = put_notebook(monkeypatch, None)
+    with show_steps(delay=0.0) as begin:
+        begin("capture")
+        time.sleep(0.25)
+    assert lines == []
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from matplotlib.figure import Figure
-from rst import code, table
+from rst import code, prose, table
 
 __all__ = ["text"]
 
@@ -24,8 +25,9 @@ GREY = "#888888"  # readable on white and on black
 def text(name: str) -> str:
     """A chart, with its table where it has one."""
     parts = {
-        "compile": _compile, "convert": _convert, "optimize": _optimize, "planted": _planted,
-        "runtime": _runtime, "losses": _losses, "start": _start, "sweep": _sweep,
+        "compile": _compile, "convert": _convert, "deploy": _deploy, "field": _field,
+        "optimize": _optimize, "planted": _planted, "runtime": _runtime, "losses": _losses,
+        "missed": _missed, "start": _start, "sweep": _sweep,
     }  # fmt: skip
     return parts[name]()
 
@@ -110,6 +112,25 @@ def _losses() -> str:
     return table(("case", "faster there", "its speed-up", "our best"), cells, "45 25 15 15")
 
 
+def _missed() -> str:
+    """Every goal that `RESULTS.md` marks as missed, by section and case."""
+    section, rows = "", []
+    for line in (RESULTS / "RESULTS.md").read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        found = re.search(r"\b(?:MISSED|FAIL): (.+?)(?:\s*\||$)", line)
+        if line.startswith("Bars missed: "):
+            cases = line.removeprefix("Bars missed: ").split("; ")
+            rows += [(code(section), *case.rsplit(": ", 1)) for case in cases]
+        elif found and line.startswith("|"):
+            rows.append((code(section), line.split("|")[1].strip(), found[1]))
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for section, case, goal in rows:
+        groups[section, goal.replace(" out of", ", out of")].append(case)
+    cells = [(place, prose("; ".join(of)), prose(goal)) for (place, goal), of in groups.items()]
+    return table(("benchmark", "cases", "goal that was missed"), cells, "25 45 30")
+
+
 def _compile() -> str:
     rows = _read("compile")["results"]
     labels = list(dict.fromkeys(row["case"] for row in rows))
@@ -164,6 +185,40 @@ def _sweep() -> str:
         "refused, different or failed": [float(counts[label][False]) for label in labels],
     }
     return _chart("sweep", "Exports of every family of the zoo", "models", labels, series)
+
+
+def _field() -> str:
+    """Models of other libraries: how many export right, and all that do not."""
+    rows = [row for row in _read("field")["rows"] if row["job"][1] == "to_onnx"]
+    counts: dict[str, Counter[bool]] = defaultdict(Counter)
+    for row in rows:
+        counts[row["job"][0].partition("/")[0]][row["outcome"] == "ok"] += 1
+    series = {
+        "equal at every size": [float(counts[label][True]) for label in counts],
+        "refused, fixed or not done": [float(counts[label][False]) for label in counts],
+    }
+    title = "Exports of models of other libraries"
+    chart = _chart("field", title, "models", list(counts), series)
+    cells = [
+        (code(row["job"][0]), row["outcome"], code(row["reason"][:120]))
+        for row in rows
+        if row["outcome"] != "ok"
+    ]
+    return chart + table(("not equal", "outcome", "what it said"), cells, "30 15 55")
+
+
+def _deploy() -> str:
+    """What a deployed folder costs, by precision."""
+    decoders = [row for row in _read("deploy")["decoders"] if "mib" in row]
+    cells = [
+        (
+            row["graph"], f"{row['mib']:.0f} MiB", f"{row['top1']:.1%}",
+            f"{row['perplexity']:.2f}", f"{row['prefill']:.0f} ms", f"{row['decode']:.0f} ms",
+        )
+        for row in decoders
+    ]  # fmt: skip
+    columns = ("graph", "size", "same first token", "perplexity", "prefill of 128", "a token")
+    return table(columns, cells, "30 14 14 14 14 14")
 
 
 def _start() -> str:

@@ -21,8 +21,12 @@ Kind = dict[str, str]
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """By the beginning of a file's name."""
-    return tomllib.loads((DOCS / "errors.toml").read_text("utf-8"))
+    """By the beginning of a file's name, or by the code of a message: its title is its file's."""
+    found: dict[str, Kind] = tomllib.loads((DOCS / "errors.toml").read_text("utf-8"))
+    for code, file, _ in rows():
+        if code in found and (kind := kind_of(file, within=found)):
+            found[code] = {"title": kind["title"], **found[code]}
+    return found
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -32,11 +36,12 @@ def rows() -> list[tuple[str, str, str]]:
     return [(code, file, template) for code, file, template in table]
 
 
-def kind_of(file: str, code: str = "") -> Kind | None:
+def kind_of(file: str, code: str = "", within: dict[str, Kind] | None = None) -> Kind | None:
     """Cause and cure of a message, or else of all those of its file, if there are any."""
+    known = kinds() if within is None else within
     parts = file.split("/")
     names = [code, *("/".join(parts[:count]) for count in range(len(parts), 0, -1))]
-    return next((kinds()[name] for name in names if name in kinds()), None)
+    return next((known[name] for name in names if name in known), None)
 
 
 def unexplained() -> list[str]:
@@ -46,16 +51,16 @@ def unexplained() -> list[str]:
 
 def text() -> str:
     """The classes first, then the messages in parts by what they are about."""
-    parts: dict[str, list[tuple[Kind, list[tuple[str, str]]]]] = defaultdict(list)
-    for code, file, template in rows():
-        kind = kind_of(file, code)
+    parts: dict[str, list[tuple[Kind, list[tuple[str, str, str]]]]] = defaultdict(list)
+    for row in rows():
+        kind = kind_of(row[1])
         if kind is None:
             continue
         same = [entries for other, entries in parts[kind["title"]] if other is kind]
         if same:
-            same[0].append((code, template))
+            same[0].append(row)
         else:
-            parts[kind["title"]].append((kind, [(code, template)]))
+            parts[kind["title"]].append((kind, [row]))
     index = heading("By message", "=", "errors-by-message")
     return _classes() + index + "".join(_part(title, parts[title]) for title in sorted(parts))
 
@@ -70,10 +75,18 @@ def _classes() -> str:
     return out
 
 
-def _part(title: str, groups: list[tuple[Kind, list[tuple[str, str]]]]) -> str:
+def _part(title: str, groups: list[tuple[Kind, list[tuple[str, str, str]]]]) -> str:
+    """Messages with a cause of their own first, then those that share one."""
     out = heading(title, "-")
     for kind, entries in groups:
-        out += f"*Cause:* {kind['cause']}\n\n*Cure:* {kind['cure']}\n\n"
-        for code, template in entries:
-            out += f".. message:: {code}\n\n   {prose(template.replace('{}', '…'))}\n\n"
+        shared = ""
+        for code, file, template in entries:
+            entry = f".. message:: {code}\n\n   {prose(template.replace('{}', '…'))}\n\n"
+            own = kind_of(file, code)
+            if own is None or own is kind:
+                shared += entry
+            else:
+                out += f"{entry}   *Cause:* {own['cause']}\n\n   *Cure:* {own['cure']}\n\n"
+        if shared:
+            out += f"*Cause:* {kind['cause']}\n\n*Cure:* {kind['cure']}\n\n{shared}"
     return out

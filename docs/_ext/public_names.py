@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torchferry
 
-__all__ = ["GROUPS", "api", "undocumented", "users_of"]
+__all__ = ["BESIDE", "GROUPS", "api", "full_name", "undocumented", "users_of", "value_of"]
 
 DOCS = Path(__file__).resolve().parents[1]
 SCRIPTS = {"guides": "auto_guides", "gallery": "auto_gallery", "../examples": "auto_examples"}
@@ -34,13 +36,41 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """Public names by page, in the order they are shown."""
 
 
+BESIDE: dict[str, tuple[str, ...]] = {
+    "walk": ("exporter.deliver.deliver", "report.Report", "capturer.Captured", "judge.Tolerance"),
+    "inputs": ("observer.keywords.explicit_keywords", "values.register_pytrees",
+               "values.kinds.register", "zoo.families"),
+    "values": ("values.Discrepancy",),
+    "faults": ("comparer.Comparison", "comparer.Row", "diagnoser.Diagnosis"),
+    "extend": ("capturer.Patch", "graph.bind_weights"),
+}  # fmt: skip
+"""What the public names give and take, and what messages name, with the module that has it."""
+
+
 def api(group: str) -> str:
     """The entries of a page, each with links to what uses it."""
-    return "".join(_entry(name) for name in GROUPS[group])
+    return "".join(map(_entry, (*GROUPS[group], *BESIDE.get(group, ()))))
+
+
+def value_of(name: str) -> Any:
+    """What a name stands for, as ``export`` or ``judge.Tolerance``."""
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(f"torchferry.{module}".rstrip(".")), last)
+
+
+def full_name(text: str) -> str:
+    """``torchferry.judge.Tolerance`` for ``Tolerance``; empty for what has no entry."""
+    bare = text.removeprefix("torchferry.").removesuffix("()")
+    if bare.partition(".")[0] in torchferry.__all__:
+        return f"torchferry.{bare}"
+    known = [name for names in BESIDE.values() for name in names]
+    return next(
+        (f"torchferry.{name}" for name in known if bare in (name, name.rpartition(".")[2])), ""
+    )
 
 
 def _entry(name: str) -> str:
-    value = getattr(torchferry, name)
+    value = value_of(name)
     kind = "function"
     options = ""
     if inspect.isclass(value):
@@ -55,15 +85,16 @@ def _entry(name: str) -> str:
 def undocumented() -> list[str]:
     """Public names that no page has, or that no example runs."""
     shown = {name for names in GROUPS.values() for name in names}
+    beside = [name for names in BESIDE.values() for name in names]
     return [
         name
-        for name in torchferry.__all__
-        if name not in shown or not (users_of(name) or _has_doctest(name))
+        for name in (*torchferry.__all__, *beside)
+        if name not in {*shown, *beside} or not (users_of(name) or _has_doctest(name))
     ]
 
 
 def _has_doctest(name: str) -> bool:
-    return ">>>" in (inspect.getdoc(getattr(torchferry, name)) or "")
+    return ">>>" in (inspect.getdoc(value_of(name)) or "")
 
 
 @cache
@@ -74,11 +105,19 @@ def _names_in_scripts() -> dict[str, frozenset[str]]:
         for path in sorted((DOCS / folder).glob("*.py")):
             tree = ast.parse(path.read_text("utf-8"))
             found[f"/{gallery}/{path.stem}"] = frozenset(
-                node.attr
-                for node in ast.walk(tree)
-                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tf"
+                name for node in ast.walk(tree) for name in _names_of(node)
             )
     return found
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    """``export`` of ``tf.export``, ``graph.bind_weights`` of what is imported from there."""
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "tf":
+        return [node.attr]
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchferry."):
+        place = str(node.module).removeprefix("torchferry.")
+        return [f"{place}.{alias.name}" for alias in node.names]
+    return []
 
 
 def users_of(name: str, most: int = 4) -> list[str]:

@@ -23,7 +23,6 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 import messages
-import torchferry
 
 __all__ = ["PAGES", "setup"]
 
@@ -52,6 +51,7 @@ class Generated(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse the text; it may hold headings."""
+        self.env.note_reread()  # the code may have changed, and the page has not
         name, *rest = self.arguments
         text = PAGES[name](*(rest[0].split() if rest else ()))
         parsed: list[nodes.Node] = self.parse_text_to_nodes(text, allow_section_headings=True)
@@ -64,12 +64,12 @@ class Public(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Make the link."""
         text = self.text
-        bare = text.removeprefix("torchferry.").removesuffix("()")
         code = nodes.literal(text, text)
-        if bare.partition(".")[0] not in torchferry.__all__:
+        target = public_names.full_name(text)
+        if not target:
             return [code], []
         link = addnodes.pending_xref(
-            self.rawtext, code, refdomain="py", reftype="obj", reftarget=f"torchferry.{bare}",
+            self.rawtext, code, refdomain="py", reftype="obj", reftarget=target,
             refexplicit=True, refwarn=False,
         )  # fmt: skip
         return [link], []

@@ -70,3 +70,18 @@ figure
 
 half = tf.export(network().half(), [(x.half(),), (torch.randn(3, 32).half(),)])
 half.report
+
+# %%
+# bfloat16 on a CPU
+# -----------------
+# onnxruntime has few kernels for bfloat16 on a CPU. The weights stay in bfloat16, and casts are
+# written around each operator that has none, so that the file runs everywhere. The difference is
+# rounding: bfloat16 has eight bits of precision.
+
+x = torch.randn(3, 32).bfloat16()
+coarse = tf.export(network().bfloat16(), [(x,), (torch.randn(5, 32).bfloat16(),)])
+print(coarse.report.verdict)
+kinds = {str(value.dtype) for value in coarse.model.graph.initializers.values()}
+casts = sum(node.op_type == "Cast" for node in coarse.model.graph)
+print(kinds, casts, "casts of", len(coarse.model.graph), "nodes")
+print(tf.max_diff(network().bfloat16()(x), coarse(x)))

@@ -62,13 +62,65 @@ program = tf.export(model, seen)
 program.report
 
 # %%
-# Read the report
-# ---------------
-# **Dynamic dimensions** says for each dimension whether it is *verified* and at which sizes the
-# two models agree. **Outputs against PyTorch** has the largest difference of each output and
-# where it is. **Sizes tried** lists every run. If something is wrong, **Problems** has a
-# sentence for each fault, with the line of your code, and the first line is red. ``report.ok``
-# is the verdict for a program.
+# Read the report, picture by picture
+# -----------------------------------
+# The verdict first. It is green only if every output agrees at every size that was tried, and it
+# says at how many, and how far apart the two models are. The links below it lead to the parts.
+#
+# .. image:: /_static/report/verdict-light.webp
+#    :class: only-light
+#    :alt: The head of a report: a green band says OK and how many outputs agree
+#
+# .. image:: /_static/report/verdict-dark.webp
+#    :class: only-dark
+#    :alt: The head of a report: a green band says OK and how many outputs agree
+#
+# **Dynamic dimensions** has each dimension with a name, a verdict, the sizes at which the two
+# models agree, and the inputs that have it. *verified* means at several sizes that were not
+# recorded; *verified where* adds a condition; *fixed* names the line that fixed it.
+#
+# .. image:: /_static/report/dimensions-light.webp
+#    :class: only-light
+#    :alt: A table of two dimensions, both verified, with the sizes that agree
+#
+# .. image:: /_static/report/dimensions-dark.webp
+#    :class: only-dark
+#    :alt: A table of two dimensions, both verified, with the sizes that agree
+#
+# **Outputs against PyTorch** has the largest difference of each output, absolute and relative,
+# and the sizes at which it is. The sentence below it says how much was allowed.
+#
+# .. image:: /_static/report/outputs-light.webp
+#    :class: only-light
+#    :alt: A table with the largest difference of the output and its verdict, equal
+#
+# .. image:: /_static/report/outputs-dark.webp
+#    :class: only-dark
+#    :alt: A table with the largest difference of the output and its verdict, equal
+#
+# **Sizes tried** lists every run. *recorded* are the calls above; *made* are inputs of other
+# sizes, made from them.
+#
+# .. image:: /_static/report/sizes-light.webp
+#    :class: only-light
+#    :alt: A table of six runs, two recorded and four made, all equal
+#
+# .. image:: /_static/report/sizes-dark.webp
+#    :class: only-dark
+#    :alt: A table of six runs, two recorded and four made, all equal
+#
+# If something is wrong the band is red, and **Problem** has a sentence for each fault: what, at
+# which line of your code, and what to write instead.
+#
+# .. image:: /_static/report/problem-light.webp
+#    :class: only-light
+#    :alt: The head of a report that failed: a red band, and a sentence with the line at fault
+#
+# .. image:: /_static/report/problem-dark.webp
+#    :class: only-dark
+#    :alt: The head of a report that failed: a red band, and a sentence with the line at fault
+#
+# ``report.ok`` is the verdict for a program, and ``report.data`` the same facts as JSON types.
 
 assert program.report.ok
 [(row["name"], row["status"], row["agreed"]) for row in program.report.data["dimensions"]]

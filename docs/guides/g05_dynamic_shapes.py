@@ -39,6 +39,13 @@ program = tf.export(Add(), sets)
 print([(value.name, value.shape) for value in program.model.graph.inputs])
 
 # %%
+# Runs of one size make nothing dynamic. That may be what you want, so it is no fault; the verdict
+# says it, and calls of other sizes are refused.
+
+same = tf.export(Add(), [(torch.rand(2, 7), torch.rand(1, 7)) for _ in range(2)])
+print(same.report.verdict)
+
+# %%
 # Names instead of hints, and back: `use_dyn_not_str` and `use_str_not_dyn`.
 
 named = ({0: "batch", 1: "length"}, {1: "length"})

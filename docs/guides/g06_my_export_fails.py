@@ -17,7 +17,8 @@ has it as ``error.code``: its cause and cure are in :doc:`/reference/errors`.
    * - a dimension is *fixed* by a line
      - keep the size symbolic there, or let torchferry rewrite it (below: *A loop*)
    * - ``Could not guard on data-dependent expression``, a branch on a tensor
-     - it is rewritten if it can be (below: *A branch on a value*); else use ``torch.where``
+     - it is rewritten if it can be (below: *A branch on a value*); else
+       :doc:`/auto_guides/g06b_branches`
    * - no idea which module it is
      - ``torchferry diagnose MODEL`` (below: *Which module?*)
    * - ``MissingLowering``, an operator without an ONNX form

@@ -124,4 +124,35 @@ except tf.RunError as error:
     print(str(error).splitlines()[0], f"[{error.code}]")
 
 # %%
+# An ``autograd.Function``
+# ------------------------
+# It needs no lowering: what its ``forward`` computes is traced like any other code. ``backward``
+# plays no part in an export. (A lowering is needed for a kernel that PyTorch cannot see into, such
+# as one of Triton or C++: wrap it in ``torch.library.custom_op``, as above.)
+
+
+class Clip(torch.autograd.Function):
+    """A clamp with a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(0, 1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Clips(torch.nn.Module):
+    """It calls the function."""
+
+    def forward(self, x):
+        return Clip.apply(x) * 2
+
+
+clips = tf.export(Clips(), inputs)
+print(clips.report.verdict)
+print([node.op_type for node in clips.model.graph])
+
+# %%
 # :doc:`/extending` also shows a rewrite, a container and a patch.

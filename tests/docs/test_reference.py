@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import commands
@@ -10,11 +13,13 @@ import files
 import links
 import operators
 import patches
+import pictures
 import public_names
 import pytest
 import rst
 import rules
 from inventory import write_inventory
+from PIL import Image
 from shell import sh
 
 import messages
@@ -38,6 +43,41 @@ def test_every_public_name_has_a_page_and_an_example_that_runs() -> None:
         )
 
 
+def test_what_public_names_give_and_messages_name_has_an_entry() -> None:
+    beside = [name for names in public_names.BESIDE.values() for name in names]
+    assert all(inspect.getdoc(public_names.value_of(name)) for name in beside)
+    assert public_names.full_name("Tolerance") == "torchferry.judge.Tolerance"
+    assert public_names.full_name("export()") == "torchferry.export"
+    assert public_names.full_name("nobody.knows") == ""
+    said = (DOCS / "errors.toml").read_text("utf-8") + messages.TABLE.read_text("utf-8")
+    named = set(re.findall(r"torchferry\.[a-z_]+\.[A-Za-z_.]*[A-Za-z]", said))
+    assert {name for name in named if not public_names.full_name(name)} == set()
+    assert ".. autoclass:: torchferry.comparer.Comparison\n" in public_names.api("faults")
+
+
+def names_without_text() -> Iterator[str]:
+    """Public names, methods and parameters that no docstring describes."""
+    beside = [name for names in public_names.BESIDE.values() for name in names]
+    for name in (*torchferry.__all__, *beside):
+        value = public_names.value_of(name)
+        text = inspect.getdoc(value) or ""
+        if not text:
+            yield name
+        if inspect.isclass(value):
+            for part, member in vars(value).items():
+                function = getattr(member, "__func__", member)
+                is_code = inspect.isfunction(function) or isinstance(member, property)
+                if is_code and not part.startswith("_") and not inspect.getdoc(member):
+                    yield f"{name}.{part}"
+        elif inspect.isfunction(value):
+            parameters = {*inspect.signature(value).parameters} - {"args", "kwargs"}
+            yield from (f"{name}({one})" for one in parameters if f"{one}:" not in text)
+
+
+def test_every_public_name_method_and_parameter_is_described() -> None:
+    assert list(names_without_text()) == []
+
+
 def test_an_entry_links_to_the_scripts_that_use_the_name() -> None:
     assert ".. autofunction:: torchferry.export" in public_names.api("walk")
     assert ":doc:`/auto_guides/g01_start`" in public_names.api("walk")
@@ -54,6 +94,27 @@ def test_every_message_has_a_cause_and_a_cure() -> None:
         assert f".. message:: {code}\n" in text
     for letter in messages.CLASSES:
         assert f".. message:: TF-{letter}\n" in text
+
+
+def test_a_message_has_its_own_cause_below_it_or_that_of_its_file() -> None:
+    own = messages.kind_of("cli/commands/optimize", "TF-U23")
+    assert own is not None
+    assert own["title"] == "The command line"
+    text = messages.text()
+    entry = text[text.index(".. message:: TF-U23\n") :]
+    said = f"   *Cause:* {own['cause']}\n\n   *Cure:* "
+    assert entry.index(said) < entry.index(".. message:: TF-U24")
+    assert text.count(own["cause"]) == 1
+    shared = messages.kind_of("quantizer/quantize")
+    assert shared is not None
+    assert shared["cause"] not in text  # each message of the file has its own
+
+
+def test_options_that_a_cure_names_are_there() -> None:
+    listed = set(re.findall(r"``(--[a-z-]+)``", commands.text())) | {"--help"}
+    for name, kind in messages.kinds().items():
+        ours = re.sub(r"``(pip|hf|npm) [^`]*``", "", kind["cause"] + kind["cure"])
+        assert set(re.findall(r"--[a-z][a-z-]+", ours)) <= listed, name
 
 
 def test_every_explanation_is_of_a_file_that_is_there() -> None:
@@ -153,3 +214,25 @@ def test_a_command_is_printed_with_its_output(
     )
     with pytest.raises(ValueError, match="only torchferry is run"):
         sh("ls")
+
+
+def test_the_first_guide_shows_every_picture_light_and_dark() -> None:
+    guide = (DOCS / "guides/g01_start.py").read_text("utf-8")
+    for picture in pictures.PICTURES:
+        for scheme in pictures.SCHEMES:
+            file = f"_static/report/{picture.name}-{scheme}.webp"
+            assert f"/{file}\n#    :class: only-{scheme}\n#    :alt: " in guide
+            image = Image.open(DOCS / file).convert("L")
+            assert image.width == pictures.WIDTH * pictures.SCALE
+            corner = image.getpixel((0, 0))
+            assert isinstance(corner, int)
+            assert (corner > 128) == (scheme == "light")
+            assert (DOCS / file).stat().st_size < 40_000
+
+
+def test_a_picture_shows_parts_of_a_page_without_empty_rows() -> None:
+    page = pictures.only("<head></head><main></main>", "#a, #b")
+    assert page.startswith("<head><style>main > :not(#a, #b) { display: none }</style></head>")
+    image = Image.new("RGB", (60, 200), "white")
+    image.paste("black", (10, 50, 20, 60))
+    assert pictures.trimmed(image).size == (60, 10 + 2 * pictures.MARGIN)

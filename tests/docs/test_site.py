@@ -20,9 +20,26 @@ def test_figures_are_drawn_from_the_results(
 ) -> None:
     figures = pytest.importorskip("figures")
     monkeypatch.setattr(figures, "PICTURES", tmp_path)
-    for name in ("runtime", "compile", "convert", "optimize", "planted", "sweep", "start"):
+    for name in (
+        "runtime",
+        "compile",
+        "convert",
+        "optimize",
+        "planted",
+        "sweep",
+        "field",
+        "start",
+    ):
         assert f"/generated/{name}.svg" in figures.text(name)
         assert (tmp_path / f"{name}.svg").stat().st_size > 2000
+    assert "torchferry int4" in figures.text("deploy")
+    lines = (figures.RESULTS / "RESULTS.md").read_text("utf-8").splitlines()
+    missed = [line for line in lines if "MISSED: " in line or "FAIL: " in line]
+    table = figures.text("missed")
+    for line in missed:
+        assert line.split("|")[1].strip() in table
+    assert ("torchao int8, ours" in table) == any("torchao int8, ours" in line for line in lines
+                                                  if line.startswith("Bars missed: "))  # fmt: skip
     assert "our best" in figures.text("losses") or "In no case" in figures.text("losses")
 
 

@@ -14,6 +14,7 @@ from torchferry.exporter.findings import Findings
 from torchferry.exporter.outcome import report
 from torchferry.exporter.verify import Check, Compared
 from torchferry.judge import Kind, Verdict
+from torchferry.observer import Observation
 from torchferry.report.json import to_json
 from torchferry.report.model import Facts, Report
 from torchferry.values import Discrepancy
@@ -41,6 +42,17 @@ def test_all_is_well(make: Make) -> None:
     made = make(*OK)
     assert (made.ok, made.problems, made.title) == (True, (), "export zoo:mlp")
     assert made.verdict == ("zoo:mlp: 1 output equals PyTorch's at 3 sets of sizes, max abs 5e-07")
+
+
+def test_the_verdict_says_it_when_nothing_is_dynamic(
+    make: Make, make_seen: Callable[..., Observation]
+) -> None:
+    made = make(*OK[:1], seen=make_seen((3, 4), (3, 4)))
+    assert made.ok
+    assert made.verdict == (
+        "zoo:mlp: 1 output equals PyTorch's at 1 set of sizes, max abs 3e-07; "
+        "no dimension is dynamic: the model takes the sizes seen only"
+    )
 
 
 def test_several_outputs_and_random_ones_are_told_apart(make: Make) -> None:

@@ -110,6 +110,19 @@ class Kernel:
 class Patch:
     """One function of PyTorch or transformers, replaced while a model is exported.
 
+    Hand your own to `torch_export_patches` or `capture` as ``custom_patches=[...]``.
+
+    >>> import torch
+    >>> import torchferry as tf
+    >>> def replace(original):
+    ...     return lambda x: original(x).clamp(max=1.0)
+    >>> patch = Patch("torch.relu", "an example", "https://example.org", replace)
+    >>> with tf.torch_export_patches(custom_patches=[patch]) as patching:
+    ...     torch.relu(torch.tensor([-1.0, 3.0]))
+    tensor([0., 1.])
+    >>> "torch.relu" in patching.hit
+    True
+
     Attributes:
         subject: what is replaced, as a dotted name; it is looked up in what is imported already,
             so no library is loaded for a patch.

@@ -42,7 +42,17 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Captured:
-    """An exported program and how it was got.
+    """An exported program and how it was got: what `capture` gives.
+
+    >>> import torch
+    >>> import torchferry as tf
+    >>> model = torch.nn.Linear(3, 2).eval()
+    >>> seen = tf.Observation.from_inputs(model, [(torch.ones(2, 3),), (torch.ones(5, 3),)])
+    >>> captured = tf.capture(model, seen)
+    >>> [attempt.error for attempt in captured.attempts], captured.fixed
+    ([None], ())
+    >>> captured.program.range_constraints != {}
+    True
 
     Attributes:
         program: the ``ExportedProgram``.

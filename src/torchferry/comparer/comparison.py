@@ -102,6 +102,11 @@ class Row:
             a value depends on random numbers that only one side has.
         note: why, where the numbers do not say it.
         histogram: of both sides; by the local value where there is one.
+
+    >>> side = side_of(torch.tensor([1.0, 2.0]))
+    >>> row = Row("y", "add", "Add", "x + 1", "", "", side, side, Discrepancy(abs=0.5, scale=2.0))
+    >>> row.relative, row.verdict
+    (0.25, 'equal')
     """
 
     name: str
@@ -212,7 +217,17 @@ class WeightDifference:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two models side by side.
+    """Two models side by side: what `compare` gives.
+
+    >>> import torchferry as tf
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval()
+    >>> x = torch.ones(4, 3)
+    >>> program = tf.to_onnx(model, (x,), dynamic_shapes=({0: "batch"},))
+    >>> comparison = tf.compare(model, program, (x,), progress=False)
+    >>> comparison.ok, comparison.first, comparison.differing
+    (True, None, ())
+    >>> [(row.op_type, row.origin, str(row.expected), row.verdict) for row in comparison.rows]
+    [('Gemm', 'linear', 'float32[4, 2]', 'equal'), ('Relu', 'relu', 'float32[4, 2]', 'equal')]
 
     Attributes:
         rows: every aligned value, in the order of the ONNX graph.

@@ -141,7 +141,8 @@ def trace_onnx(
         asked = set(names) if wanted is None else set(names) & set(wanted)
         found = windows.run(group, asked)
         for node, reason in windows.failed.items():
-            raise RunError(f"{node.op_type} {node.name}: {reason}", node=node.name)
+            said = f"onnxruntime fails at {node.op_type} {node.name}: {reason}"
+            raise RunError(said, node=node.name)
         for name in names:
             tensor = tensor_of_ort(found[name]) if name in found else None
             if tensor is not None:

@@ -86,7 +86,16 @@ def _place(line: str) -> str:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """What `diagnose` gives; printed, it is the report of the command.
+
+    >>> import torchferry as tf
+    >>> class Gate(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x * float(x.mean()) if float(x.mean()) > 0 else x
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), Gate()).eval()
+    >>> found = tf.diagnose(model, [(torch.ones(2, 3),), (torch.ones(4, 3),)], progress=False)
+    >>> found.ok, [culprit.places for culprit in found.culprits]
+    (False, [('1',)])
 
     Attributes:
         tree: the model as a piece; each piece below has its ``exporter_status``.

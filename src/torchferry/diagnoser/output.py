@@ -132,11 +132,13 @@ class ModelDiagnoseOutput(Piece):
         """
         return report_text(self, _status_of, exported_program, fx)
 
+    def __repr__(self) -> str:
+        """What piece of the model it is; `pretty_text` shows all of it."""
+        return f"ModelDiagnoseOutput({self.title})"
+
     def _repr_html_(self) -> str:
         columns = ("module", "class", "status")
-        return table_html(
-            f"ModelDiagnoseOutput({self.title})", columns, report_rows(self, _status_of)
-        )
+        return table_html(repr(self), columns, report_rows(self, _status_of))
 
     def pretty_text(
         self,

@@ -17,9 +17,10 @@ from torchferry.errors import UsageError
 
 __all__ = ["Code", "is_users"]
 
-_LIBRARIES = (
-    *(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")),
-    str(Path(__file__).parents[1]),
+_INSTALLED = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+# An environment may be a link to another folder.
+_LIBRARIES = tuple(
+    str(Path(folder).resolve()) for folder in (*_INSTALLED, str(Path(__file__).parents[1]))
 )
 _LITERALS = (bool, int, float, str, bytes, tuple, list, dict, frozenset, set, type(None))
 

@@ -85,6 +85,7 @@ def _success(found: Findings) -> str:
         f"{counted(sets, 'set')} of sizes, max abs {worst:.2g}{_said_of_state(found)}"
         + (f"; not compared, being random: {said}" if random else "")
         + "".join(f"; verified where {text}" for text in _limit_texts(found))
+        + ("" if found.seen.dynamic_names else f"; {tables.NO_DIMENSION}")
     )
 
 

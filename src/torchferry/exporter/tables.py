@@ -19,6 +19,7 @@ from torchferry.report.quantity import packed_text, shortened
 from torchferry.seams.versions import installed
 
 __all__ = [
+    "NO_DIMENSION",
     "argument_table",
     "dimension_table",
     "environment",
@@ -39,6 +40,7 @@ _TONES: dict[Kind, Tone] = {
     "equal": "good", "rounding": "good", "random": "warn", "incomparable": "warn",
     "differs": "bad", "failed": "bad",
 }  # fmt: skip
+NO_DIMENSION = "no dimension is dynamic: the model takes the sizes seen only"
 _MANY = 12  # outputs shown one by one on a terminal
 
 
@@ -62,7 +64,7 @@ def dimension_table(dimensions: list[DimensionCheck]) -> Table:
     return Table(
         tuple(told),
         tuple(zip(*told.values(), strict=True)),
-        note="" if dimensions else "No dimension is dynamic: the model takes the sizes seen only.",
+        note="" if dimensions else f"{NO_DIMENSION.capitalize()}.",
     )
 
 

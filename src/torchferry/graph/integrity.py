@@ -121,14 +121,18 @@ def check_inline(path: Path, name: str | None, tensor: ir.TensorProtocol) -> Non
     if not isinstance(tensor, ir.serde.TensorProtoTensor):
         return
     least, most = min(tensor.shape.numpy(), default=0), 8 * tensor.raw.ByteSize()
-    advice = "copy or export the file again"
-    what = f"{path} is damaged: the numbers of {name} do not fit its type and shape"
-    if least < 0 or (tensor.dtype != ir.DataType.STRING and tensor.nbytes > most):
-        raise UsageError(f"{what} {list(tensor.shape.numpy())}; {advice}")
-    try:
-        tensor.numpy()
-    except (AssertionError, LookupError, TypeError, ValueError) as error:
-        raise UsageError(f"{what} ({str(error)[:200]}); {advice}") from error
+    said = str(list(tensor.shape.numpy()))
+    damaged = least < 0 or (tensor.dtype != ir.DataType.STRING and tensor.nbytes > most)
+    if not damaged:
+        try:
+            tensor.numpy()
+        except (AssertionError, LookupError, TypeError, ValueError) as error:
+            damaged, said = True, f"({str(error)[:200]})"
+    if damaged:
+        raise UsageError(
+            f"{path} is damaged: the numbers of {name} do not fit its type and shape {said}; "
+            "copy or export the file again"
+        )
 
 
 def check_external(

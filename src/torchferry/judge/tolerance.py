@@ -34,7 +34,7 @@ _COARSE = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a value may differ.
+    """How much a value may differ: `export` and ``torchferry.testing`` take it as ``tolerance``.
 
     It passes when its largest absolute difference is at most
     ``atol * min(1, scale) + rtol * scale``, where ``scale`` is the largest magnitude expected:
@@ -48,6 +48,14 @@ class Tolerance:
         least: the scale counts as at least this; what is smaller everywhere is noise around zero.
         share: a difference of more than this share of the scale itself never passes.
         basis: where the limits come from: the name of a dtype; empty when a user sets them.
+
+    ``atol`` and ``least`` are in the unit of the values, ``rtol`` and ``share`` have none.
+
+    >>> tolerance = Tolerance(atol=1e-3, rtol=1e-4)
+    >>> tolerance.limit(scale=0.5), tolerance.limit(scale=100.0)
+    (0.00055, 0.011)
+    >>> tolerance.allows(Discrepancy(abs=0.01, scale=100.0))
+    True
     """
 
     atol: float
@@ -119,6 +127,8 @@ class Tolerance:
             difference: between the two sides.
             expected: the value that is right, whose dtype may be exact.
             times: how often the limit may be reached.
+
+        Text, structure, shape and dtype must be equal: ``difference.reason`` is then ``None``.
 
         >>> Tolerance(1.0, 1.0).allows(Discrepancy(abs=1.0, scale=3.0), torch.tensor(3))
         False

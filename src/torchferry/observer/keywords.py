@@ -28,6 +28,16 @@ def explicit_keywords(
         model: the module; its method is as it was afterwards.
         names: keywords that are given; those that are parameters already are left alone.
         method_name: of the method that is exported.
+
+    >>> class Scale(torch.nn.Module):
+    ...     def forward(self, x, **more):
+    ...         return x * more["scale"]
+    >>> model = Scale()
+    >>> with explicit_keywords(model, ["scale"]):
+    ...     print(inspect.signature(model.forward))
+    (x, *, scale)
+    >>> print(inspect.signature(model.forward))
+    (x, **more)
     """
     method = getattr(model, method_name)
     signature = inspect.signature(method)

@@ -99,9 +99,10 @@ class Maker:
             asked[name] = size
         made, error = attempt(lambda: self.function(**asked))
         if error is not None:
-            said = " ".join(str(error).split())[:300]
-            kind = "" if isinstance(error, UsageError) else f" raised {type(error).__name__}"
-            raise UsageError(f"{self.text(asked)}{kind}: {said}") from error
+            call, said = self.text(asked), " ".join(str(error).split())[:300]
+            if isinstance(error, UsageError):
+                raise UsageError(f"{call} cannot give inputs: {said}") from error
+            raise UsageError(f"{call} raised {type(error).__name__}: {said}") from error
         if isinstance(made, list):
             raise UsageError(
                 f"{self.text(asked)} gives a list; a function of sizes returns one set of inputs: "

@@ -89,6 +89,12 @@ class Report:
         problems: one sentence a fault: what, where, what to do. Empty when ``ok``.
         next_steps: what one may do now.
         data: the same facts for programs; JSON types only.
+
+    >>> report = Report("check", ok=False, verdict="1 of 2 outputs differs", problems=("no bias",))
+    >>> report
+    Report('check', ok=False, verdict='1 of 2 outputs differs')
+    >>> print(str(report).splitlines()[0])
+    ✗ FAILED: 1 of 2 outputs differs
     """
 
     title: str

@@ -143,7 +143,8 @@ class Session:
         try:
             return onnxruntime.InferenceSession(str(self.path), options, providers=self._providers)
         except ort_errors() as error:
-            raise _run_error(f"onnxruntime cannot load {self.path}", error) from error
+            said = f"onnxruntime cannot load {self.path}: {_brief(error)}"
+            raise RunError(said, node=_node(error)) from error
 
     def unload(self) -> None:
         """Free onnxruntime's memory; the next call loads the file again."""
@@ -228,7 +229,8 @@ class Session:
             results = self.session.run_with_ort_values(self._outputs, ort_feeds)
         except ort_errors() as error:
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
-            raise _run_error("onnxruntime failed", error, f", on {shapes}") from error
+            said = f"onnxruntime failed: {_brief(error)}, on {shapes[:600]}"
+            raise RunError(said, node=_node(error)) from error
         return dict(zip(self._outputs, map(_tensor, results), strict=True))
 
 
@@ -271,11 +273,14 @@ def _tensor(value: onnxruntime.OrtValue) -> torch.Tensor:
     return tensor
 
 
-def _run_error(what: str, error: Exception, given: str = "") -> RunError:
-    text = " ".join(str(error).split())
-    node = _NODE.search(text)
-    name = next((group for group in node.groups() if group), None) if node else None
-    return RunError(f"{what}: {text[:600]}{given[:600]}", node=name)
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:600]
+
+
+def _node(error: Exception) -> str | None:
+    """The node that onnxruntime blames."""
+    node = _NODE.search(" ".join(str(error).split()))
+    return next((group for group in node.groups() if group), None) if node else None
 
 
 def run(path: Path | str, /, *args: Any, **kwargs: Any) -> Any:

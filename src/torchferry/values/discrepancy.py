@@ -31,6 +31,14 @@ class Discrepancy:
         path: the leaf with the largest absolute difference.
         scale: largest ``|expected|`` below half the largest number of its type (what is above is
             a mask or infinite): what ``abs`` may be measured against.
+
+    ``abs``, ``sum`` and ``scale`` are in the unit of the values, ``rel`` has none.
+
+    >>> import torch
+    >>> from torchferry.values import max_diff
+    >>> difference = max_diff(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
+    >>> difference.abs, difference.rel, difference.argm, difference["n"]
+    (0.5, 0.25, (1,), 2)
     """
 
     abs: float = 0.0
@@ -69,6 +77,9 @@ class Discrepancy:
 
 def string_diff(diff: Discrepancy) -> str:
     """A discrepancy in one line; what counts faults is shown where there are any.
+
+    Args:
+        diff: what `max_diff` gives.
 
     >>> string_diff(Discrepancy(abs=0.5, rel=500.0, n=6, argm=(0, 0)))
     'abs=0.5, rel=500.0, n=6, amax=0,0'
