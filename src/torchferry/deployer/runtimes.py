@@ -18,12 +18,13 @@ import numpy as np
 import torch
 
 from torchferry.deployer.corpus import Batch
-from torchferry.deployer.decoder import load_decoder, open_session
+from torchferry.deployer.decoder import load_decoder
 from torchferry.deployer.kind import task_of
 from torchferry.deployer.layout import FOLDER, Graph
 from torchferry.deployer.likeness import Feeds, Outputs
 from torchferry.deployer.reference import Generated, generated
 from torchferry.errors import FerryError, RunError
+from torchferry.runner import open_session
 from torchferry.values.kinds import attempt
 
 __all__ = ["RUNNERS", "Request", "Runner", "generate_there", "outputs_there"]
