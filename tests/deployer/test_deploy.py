@@ -196,8 +196,8 @@ def test_a_model_without_a_tokenizer_is_refused_for_runtimes_that_need_one(tmp_p
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [("zoo:t5", "torchferry deploys decoders, encoders and image models"),
-     ("zoo:mlp", "torchferry deploys decoders, encoders and image models"),
+    [("zoo:clip", "torchferry deploys decoders, encoder-decoders, encoders and image models"),
+     ("zoo:mlp", "torchferry deploys decoders, encoder-decoders, encoders and image models"),
      ("zoo:nothing", "the zoo has no model 'nothing'")],
 )  # fmt: skip
 def test_a_model_of_another_kind_is_refused(tmp_path, model, message):

@@ -2,7 +2,16 @@
 
 import pytest
 
-from torchferry.deployer.layout import GRAPHS, PRECISIONS, chosen_graphs, read_choice
+from torchferry.deployer.layout import (
+    DECODER,
+    ENCODER,
+    GRAPHS,
+    PRECISIONS,
+    chosen_graphs,
+    genai_files,
+    optimum_names,
+    read_choice,
+)
 from torchferry.errors import UsageError
 
 # https://github.com/huggingface/transformers.js: DEFAULT_DTYPE_SUFFIX_MAPPING
@@ -10,8 +19,22 @@ SUFFIXES = {"fp32": "", "fp16": "_fp16", "q8": "_quantized", "q4": "_q4", "q4f16
 
 
 def test_files_are_named_as_transformers_js_looks_for_them():
-    assert {graph.dtype: graph.stem.removeprefix("model") for graph in GRAPHS} == SUFFIXES
-    assert all(graph.path.as_posix() == f"onnx/{graph.stem}.onnx" for graph in GRAPHS)
+    assert {graph.dtype: graph.end for graph in GRAPHS} == SUFFIXES
+    assert all(graph.path.as_posix() == f"onnx/model{graph.end}.onnx" for graph in GRAPHS)
+
+
+def test_an_encoder_decoder_has_two_files_and_genai_two_others():
+    (graph,) = chosen_graphs(("int8",), (ENCODER, DECODER))
+    names = [path.as_posix() for path in graph.paths]
+    ends = ["encoder_model_quantized.onnx", "decoder_model_merged_quantized.onnx"]
+    assert names == [f"onnx/{end}" for end in ends]
+    assert graph.path == graph.paths[1]
+    files = genai_files(graph)
+    assert files["encoder"].as_posix() == "onnx/genai_encoder_quantized.onnx"
+    assert files["decoder"].as_posix() == "onnx/genai_decoder_quantized.onnx"
+    assert optimum_names(graph)["decoder_with_past_file_name"] == ends[1]
+    assert optimum_names(chosen_graphs(("fp32",), (ENCODER, DECODER))[0]) == {}
+    assert optimum_names(GRAPHS[1]) == {"file_name": "model_fp16.onnx"}
 
 
 def test_a_choice_keeps_its_order_and_names_each_entry_once():

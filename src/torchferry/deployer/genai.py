@@ -6,15 +6,17 @@ https://onnxruntime.ai/docs/genai/reference/config.html; every key here is one t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from torchferry.deployer.layout import Graph
+from torchferry.deployer.layout import Graph, genai_files
+from torchferry.deployer.merge import split_for_genai
 from torchferry.errors import UsageError
 
-__all__ = ["check_decoder_graph", "genai_config", "write_genai"]
+__all__ = ["check_decoder_graph", "genai_config", "write_genai", "write_genai_speech"]
 
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _PAST, _PRESENT = "past_key_values.{}.{}", "present.{}.{}"
@@ -53,6 +55,71 @@ def write_genai(folder: Path, model: Any, graph: Graph, built: ir.Graph, pad: in
     """
     settings = genai_config(model, graph, built, pad)
     (folder / "genai_config.json").write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
+
+
+def write_genai_speech(
+    folder: Path, model: Any, graphs: Sequence[Graph], built: ir.Graph, pad: int
+) -> None:
+    """Write the graphs and the configuration that genai wants of Whisper.
+
+    The graphs refer to the weights of the others, and hold none of their own.
+
+    Args:
+        folder: of the deployment, which holds the other graphs.
+        model: of transformers.
+        graphs: the default first.
+        built: the decoder, whose inputs say how large the cache is.
+        pad: the token that fills up shorter prompts.
+    """
+    for graph in graphs:
+        parts = [ir.load(folder / path) for path in graph.paths]
+        split_for_genai(*parts)
+        for part, path in zip(parts, genai_files(graph).values(), strict=True):
+            ir.save(part, folder / path)
+    settings = _speech_config(model, graphs[0], built, pad)
+    text = json.dumps(settings, indent=4) + "\n"
+    (folder / "genai_config.json").write_text(text, "utf-8")
+
+
+def _speech_config(model: Any, graph: Graph, built: ir.Graph, pad: int) -> dict[str, Any]:
+    config, generation = model.config, model.generation_config
+    shapes = {str(value.name): value.shape for value in built.inputs}
+    own = "past_key_values.{}.decoder.{}"
+    cache = shapes[own.format(0, "key")]
+    heads, size = (int(str(cache[axis])) for axis in (1, 3)) if cache is not None else (1, 1)
+    layers = sum(own.format(i, "key") in shapes for i in range(len(shapes)))
+    context = int(config.max_target_positions)
+    sizes = {"head_size": size, "hidden_size": int(config.d_model), "num_attention_heads": heads,
+             "num_hidden_layers": layers, "num_key_value_heads": heads}  # fmt: skip
+    options = {"session_options": {"log_id": "onnxruntime-genai", "provider_options": []}}
+    files = [path.as_posix() for path in genai_files(graph).values()]
+    parts = ("key", "value")
+    past = {f"past_{p}_names": own.format("%d", p) for p in parts}
+    crossed = {f"cross_past_{p}_names": f"past_key_values.%d.encoder.{p}" for p in parts}
+    present = {f"present_{p}_names": f"present.%d.decoder.{p}" for p in parts}
+    states = {f"cross_present_{p}_names": f"present.%d.encoder.{p}" for p in parts}
+    eos = generation.eos_token_id
+    return {
+        "model": {
+            "bos_token_id": _first(generation.bos_token_id, pad),
+            "context_length": context,
+            "decoder": {
+                **options, "filename": files[1], **sizes,
+                "inputs": {"input_ids": "input_ids"} | past | crossed,
+                "outputs": {"logits": "logits"} | present,
+            },
+            "encoder": {
+                **options, "filename": files[0], **sizes,
+                "inputs": {"audio_features": "input_features"},
+                "outputs": {"encoder_hidden_states": "last_hidden_state"} | states,
+            },
+            "eos_token_id": pad if eos is None else eos,
+            "pad_token_id": pad,
+            "type": "whisper",
+            "vocab_size": int(config.vocab_size),
+        },
+        "search": _search(generation, context),
+    }  # fmt: skip
 
 
 def genai_config(model: Any, graph: Graph, built: ir.Graph, pad: int) -> dict[str, Any]:

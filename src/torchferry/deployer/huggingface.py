@@ -110,9 +110,10 @@ def deployed_config(model: Any, folder: Path, graphs: Sequence[Graph]) -> dict[s
     settings["architectures"] = settings["architectures"] or [type(model).__name__]
     _make_readable(settings)
     external = {
-        graph.path.name: 1
+        path.name: 1
         for graph in graphs
-        if (folder / graph.path).with_name(f"{graph.path.name}_data").is_file()
+        for path in graph.paths
+        if (folder / path).with_name(f"{path.name}_data").is_file()
     }
     script: dict[str, Any] = {"use_external_data_format": external}
     halves = {graph.dtype: "float16" for graph in graphs if graph.floats == "fp16"}

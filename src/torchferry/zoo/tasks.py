@@ -10,6 +10,7 @@ from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.zoo.inputs.image import image_inputs, image_sets
+from torchferry.zoo.inputs.seq2seq import decode_sets, encoder_sets, feature_sets
 from torchferry.zoo.inputs.text import (
     Inputs,
     decoder_inputs,
@@ -33,7 +34,8 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
 
     Args:
         model: a transformers ``PreTrainedModel``: a decoder with a cache (which is filled by a
-            run of the model itself), an encoder of text, or a model of images.
+            run of the model itself), an encoder of text, a model of images, or an encoder-decoder
+            of text or sound, which gets steps of its decoder.
         seed: of the inputs; PyTorch's global generator is left as it is.
 
     Raises:
@@ -42,8 +44,10 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
     generator = seeded(seed)
     parameters = parameters_of(model)
     config: Any = getattr(model, "config", None)
-    if config is None or getattr(config, "is_encoder_decoder", False):
+    if config is None:
         raise unsupported(model)
+    if getattr(config, "is_encoder_decoder", False):
+        return _steps_of_both(model, generator)
     if "input_ids" in parameters and "pixel_values" not in parameters:
         sets = _text_sets(model, generator)
     elif "pixel_values" in parameters and "input_ids" not in parameters:
@@ -54,6 +58,16 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
     if not required <= set(sets[0]):
         raise unsupported(model)
     return sets
+
+
+def _steps_of_both(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
+    """Steps of the decoder of an encoder-decoder that generates."""
+    can_generate: Any = getattr(model, "can_generate", None)
+    makers = {"input_ids": encoder_sets, "input_features": feature_sets}
+    encoded = next((makers[name] for name in parameters_of(model) if name in makers), None)
+    if encoded is None or can_generate is None or not can_generate():
+        raise unsupported(model)
+    return decode_sets(encoded)(model, generator)
 
 
 def _text_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
