@@ -21,7 +21,7 @@ def deployed_bart(bart_folder, tmp_path_factory):
     from torchferry.deployer import deploy
 
     out = tmp_path_factory.mktemp("deployed") / "bart"
-    return out, deploy(bart_folder, out, precisions="fp32,int8", budget=4)
+    return out, deploy(bart_folder, out, precisions="fp32,int8")
 
 
 @pytest.fixture(scope="session")

@@ -178,7 +178,7 @@ def test_a_vision_transformer_gets_images_of_its_size() -> None:
 @pytest.mark.parametrize(
     ("model_class", "config"),
     [
-        ("T5ForConditionalGeneration", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16}),
+        ("T5Model", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16}),
         ("MambaForCausalLM", {"hidden_size": 16}),
         ("Wav2Vec2Model", {"hidden_size": 32, "num_attention_heads": 2}),
     ],
@@ -189,6 +189,20 @@ def test_other_models_say_how_to_give_inputs(model_class: str, config: dict[str,
     with pytest.raises(UsageError, match=rf"{model_class}: its forward takes") as raised:
         input_sets(model.eval())
     assert "--inputs FILE.py:function" in str(raised.value)
+
+
+def test_an_encoder_decoder_takes_a_step_after_its_encoder_has_run() -> None:
+    sizes = {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16, "num_layers": 1}
+    model = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**sizes, vocab_size=100, decoder_start_token_id=0)
+    ).eval()
+    sets = input_sets(model)
+    assert len(sets) == 3
+    for inputs in sets:
+        assert inputs["encoder_outputs"].last_hidden_state.shape[-1] == 16
+        with torch.no_grad():
+            shape = model(**inputs).logits.shape
+        assert shape == (*inputs["decoder_input_ids"].shape, 100)
 
 
 def test_a_plain_module_says_how_to_give_inputs() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import onnxruntime
 import torch
 
-from torchferry.deployer.cache import cache_class, cache_name, empty_cache
+from torchferry.deployer.cache import KeepsCache, cache_class, cache_name, empty_cache
 from torchferry.errors import RunError
 from torchferry.runner import open_session, to_tensor
 from torchferry.seams.ort import ort_errors
@@ -82,7 +82,7 @@ def _decoder_class() -> type[Any]:
     model, mixin = library.PreTrainedModel, library.GenerationMixin
 
     # Its class is not known to mypy, as transformers is imported here.
-    class SessionDecoder(model, mixin):  # type: ignore[misc,valid-type]
+    class SessionDecoder(KeepsCache, model, mixin):  # type: ignore[misc,valid-type]
         """A decoder whose ``forward`` runs onnxruntime."""
 
         main_input_name = "input_ids"
@@ -93,15 +93,6 @@ def _decoder_class() -> type[Any]:
             self.inputs = {value.name: value for value in session.get_inputs()}
             self.outputs = [value.name for value in session.get_outputs()]
             self.generation_config = library.GenerationConfig.from_model_config(config)
-
-        # Where inputs are expected, and what the logits are.
-        device, dtype = torch.device("cpu"), torch.float32
-
-        def generate(self, inputs: Any = None, **kwargs: Any) -> Any:
-            """As transformers' ``generate``, with the cache in onnxruntime's values."""
-            if kwargs.get(cache_name()) is None:
-                kwargs[cache_name()] = cache_class()()
-            return super().generate(inputs, **kwargs)
 
         def forward(
             self,

@@ -97,8 +97,8 @@ def prove_generator(
 ) -> Proof:
     """Generate with every graph in every runtime, and measure every graph on texts.
 
-    Tokens of fp32 and fp16 are compared with PyTorch's. Those of quantized graphs are compared
-    with what the same graph gives in onnxruntime: runtimes must not differ, while the weights do.
+    Tokens of fp32 and fp16 are compared with PyTorch's, those of quantized graphs with what the
+    same graph gives in onnxruntime: runtimes must not differ, while the weights do.
 
     Args:
         folder: of the deployment.
@@ -112,36 +112,26 @@ def prove_generator(
         begin: is given the name of each step.
     """
     proof = Proof()
-    steps = len(wanted.margins[0])
+    steps, heard = len(wanted.margins[0]), _first_sound(batches)
     versions = {name: RUNNERS[name].installed() for name in runtimes}
     for graph in graphs:
         begin(f"measure {graph.name}")
         model = GENERATORS[kind](folder, folder / graph.path)
-        heard = batches[0] if isinstance(batches[0], Sound) else None
         proof.agreements[graph.name] = measure(partial(predict, model, sound=heard), logits)
         own = None
         for name in ("onnxruntime", *(n for n in runtimes if n != "onnxruntime")):
             begin(f"{graph.name} in {name}")
-            if not versions.get(name, "here"):
+            if not (version := versions.get(name, "here")):
                 proof.runs.append(Run(name, graph, "", None, RUNNERS[name].missing))
                 continue
-            start = wanted.tokens[0][0][:-steps]
-            asked = Request(folder, kind, graph, batches, steps, pad, start)
-            try:
-                result = generate_there(name, asked)
-            except RunError as error:
-                proof.runs.append(Run(name, graph, versions.get(name, ""), False, str(error)))
-                continue
-            own = result if name == "onnxruntime" else own
+            asked = Request(folder, kind, graph, batches, steps, pad, wanted.tokens[0][0][:-steps])
             expected = wanted if graph.exact else own
             if (name, kind) == ("genai", "speech"):
                 expected = _without_suppression(model, asked)
-            if expected is None:
-                same, note = False, "onnxruntime, which it is compared with, fails"
-            else:
-                same, note = compare_tokens(result, expected, _TIES.get(graph.name, 1e-2))
+            run, tokens = _run_there(name, asked, version, expected)
+            own = tokens if name == "onnxruntime" else own
             if name in versions:
-                proof.runs.append(Run(name, graph, versions[name], same, note))
+                proof.runs.append(run)
     return proof
 
 
@@ -184,6 +174,26 @@ def prove_outputs(
                 note = f"least cosine {seen.least:.5f} over {seen.vectors} vectors"
                 proof.runs.append(Run(name, graph, versions[name], near, note))
     return proof
+
+
+def _first_sound(batches: Sequence[Prompt]) -> Sound | None:
+    return batches[0] if isinstance(batches[0], Sound) else None
+
+
+def _run_there(
+    name: str, asked: Request, version: str, expected: Generated | None
+) -> tuple[Run, Generated | None]:
+    """What a runtime gives, and whether it is as expected; the first sets what is expected."""
+    graph = asked.graph
+    try:
+        tokens = generate_there(name, asked)
+    except RunError as error:
+        return Run(name, graph, version, False, str(error)), None
+    if expected is None and name != "onnxruntime":
+        note = "onnxruntime, which it is compared with, fails"
+        return Run(name, graph, version, False, note), tokens
+    same, note = compare_tokens(tokens, expected or tokens, _TIES.get(graph.name, 1e-2))
+    return Run(name, graph, version, same, note), tokens
 
 
 def _without_suppression(model: Any, asked: Request) -> Generated:

@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 from torch import nn
 
-from torchferry.deployer.cache import cache_class, cache_name, empty_cache
+from torchferry.deployer.cache import KeepsCache, cache_class, cache_name, empty_cache
 from torchferry.deployer.decoder import PAST, load_decoder, read_settings, run_values
 from torchferry.deployer.layout import DECODER, ENCODER
 from torchferry.deployer.merge import CROSS
@@ -21,7 +21,7 @@ from torchferry.zoo.library import import_transformers
 
 __all__ = ["GENERATORS", "load_seq2seq"]
 
-_FRAMES = 2  # that Whisper makes one position of
+_STRIDES = (1, 2)  # of Whisper's convolutions: two frames make one position
 
 
 def load_seq2seq(folder: Path, path: Path, threads: int = 0) -> Any:
@@ -78,20 +78,11 @@ class _SessionEncoder(nn.Module):
         return outputs(last_hidden_state=to_tensor(states))
 
 
-@cache
-def _seq2seq_class(speech: bool) -> type[Any]:
-    """A model of transformers, which is imported when the class is needed.
+def _whisper_bases(library: Any) -> tuple[type[Any], ...]:
+    """What gives a model Whisper's own ``generate``, which puts prompts of languages in front."""
 
-    Args:
-        speech: whether it is Whisper, whose ``generate`` is its own.
-    """
-    library = import_transformers("generation")
-    model, mixin = library.PreTrainedModel, library.GenerationMixin
-    heads = library.WhisperForConditionalGeneration.__mro__
-    whisper = next(base for base in heads if base.__name__ == "WhisperGenerationMixin")
-
-    # Their classes are not known to mypy, as transformers is imported here.
-    class Forgetful(mixin):  # type: ignore[misc,valid-type]
+    # Its class is not known to mypy, as transformers is imported here.
+    class Forgetful(library.GenerationMixin):  # type: ignore[misc]
         """Returns no cache, which Whisper's ``generate`` would take apart."""
 
         def generate(self, *args: Any, **kwargs: Any) -> Any:
@@ -101,41 +92,45 @@ def _seq2seq_class(speech: bool) -> type[Any]:
                 return result
             return type(result)(**{n: x for n, x in result.items() if n != cache_name()})
 
-    bases = (whisper, Forgetful, model) if speech else (mixin, model)
+    mixins = library.WhisperForConditionalGeneration.__mro__
+    own = next(base for base in mixins if base.__name__ == "WhisperGenerationMixin")
+    return own, Forgetful
 
-    class SessionSeq2Seq(*bases):  # type: ignore[misc]
+
+def _frames(config: Any) -> Any:
+    """What Whisper's ``generate`` reads of the model: how many frames make one position."""
+    ends = {f"conv{i + 1}": SimpleNamespace(stride=(n,)) for i, n in enumerate(_STRIDES)}
+    return SimpleNamespace(encoder=SimpleNamespace(**ends), config=config)
+
+
+@cache
+def _seq2seq_class(speech: bool) -> type[Any]:
+    """A model of transformers, which is imported when the class is needed.
+
+    Args:
+        speech: whether it is Whisper.
+    """
+    library = import_transformers("generation")
+    mixins = _whisper_bases(library) if speech else (library.GenerationMixin,)
+
+    bases = (KeepsCache, *mixins, library.PreTrainedModel)
+
+    class SessionSeq2Seq(*bases):  # type: ignore[misc]  # as transformers is imported here
         """An encoder-decoder whose ``forward`` runs onnxruntime."""
 
         main_input_name = "input_features" if speech else "input_ids"
 
-        def __init__(
-            self,
-            config: Any,
-            encoder: onnxruntime.InferenceSession,
-            session: onnxruntime.InferenceSession,
-        ) -> None:
+        def __init__(self, config: Any, encoder: Any, session: Any) -> None:
             super().__init__(config)
             self.encoder, self.session = _SessionEncoder(encoder), session
             self.inputs = {value.name: value for value in session.get_inputs()}
             self.outputs = [value.name for value in session.get_outputs()]
             self.generation_config = library.GenerationConfig.from_model_config(config)
-            if speech:  # generate reads there how many frames make one position
-                strides = [SimpleNamespace(stride=(n,)) for n in (1, _FRAMES)]
-                ends = SimpleNamespace(conv1=strides[0], conv2=strides[1])
-                self.model = SimpleNamespace(encoder=ends, config=config)
-
-        # Where inputs are expected, and what the logits are.
-        device, dtype = torch.device("cpu"), torch.float32
+            self.model = _frames(config)
 
         def get_encoder(self, *_: Any) -> nn.Module:
             """What ``generate`` calls once for a prompt."""
             return self.encoder
-
-        def generate(self, *args: Any, **kwargs: Any) -> Any:
-            """As transformers' ``generate``, with the cache in onnxruntime's values."""
-            if kwargs.get(cache_name()) is None:
-                kwargs[cache_name()] = cache_class()()
-            return super().generate(*args, **kwargs)
 
         def forward(
             self,
@@ -143,38 +138,33 @@ def _seq2seq_class(speech: bool) -> type[Any]:
             attention_mask: torch.Tensor | None = None,
             decoder_input_ids: torch.Tensor | None = None,
             encoder_outputs: Any = None,
-            *,
-            input_features: torch.Tensor | None = None,
-            cache: Any = None,
-            past_key_values: Any = None,
-            **_: Any,
+            **more: Any,
         ) -> Any:
             """Logits of the decoder's tokens (batch, sequence, vocabulary) and the cache."""
-            held = cache if cache is not None else past_key_values
+            held = more.get("cache", more.get("past_key_values"))
             held = cache_class()() if held is None else held
             if encoder_outputs is None:
-                encoder_outputs = self.encoder(input_ids, attention_mask, input_features)
+                heard = more.get("input_features")
+                encoder_outputs = self.encoder(input_ids, attention_mask, heard)
             states = encoder_outputs[0]
-            if attention_mask is None:
-                attention_mask = torch.ones(states.shape[:2], dtype=torch.int64)
-            tensors = {
-                "input_ids": decoder_input_ids,
-                "encoder_hidden_states": states,
-                "encoder_attention_mask": attention_mask,
-            }
-            logits = _step(self, tensors, held)
-            output = library.modeling_outputs.Seq2SeqLMOutput(
-                logits=logits, encoder_last_hidden_state=states
-            )
+            logits = _step(self, decoder_input_ids, states, attention_mask, held)
+            kind = library.modeling_outputs.Seq2SeqLMOutput
+            output = kind(logits=logits, encoder_last_hidden_state=states)
             output[cache_name()] = held
             return output
 
     return SessionSeq2Seq
 
 
-def _step(model: Any, tensors: dict[str, Any], held: Any) -> torch.Tensor:
+def _step(
+    model: Any, ids: Any, states: torch.Tensor, mask: torch.Tensor | None, held: Any
+) -> torch.Tensor:
     """Run the decoder; what it knows of the encoder's states stays, and is not read again."""
     later = bool(held.values)
+    mask = torch.ones(states.shape[:2], dtype=torch.int64) if mask is None else mask
+    tensors = {
+        "input_ids": ids, "encoder_hidden_states": states, "encoder_attention_mask": mask,
+    }  # fmt: skip
     feeds = {
         name: _value(tensor, model.inputs[name].type)
         for name, tensor in tensors.items()
