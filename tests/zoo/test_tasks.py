@@ -191,6 +191,15 @@ def test_other_models_say_how_to_give_inputs(model_class: str, config: dict[str,
     assert "--inputs FILE.py:function" in str(raised.value)
 
 
+@pytest.mark.parametrize("window", [18, 40, 4096])
+def test_a_window_is_not_full_in_one_set_and_empty_in_another(window: int) -> None:
+    config = transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=window)
+    sets = input_sets(transformers.MistralForCausalLM(config).eval())
+    lengths = [inputs["attention_mask"].shape[1] for inputs in sets]
+    assert len({*lengths}) == 3
+    assert max(lengths) < window
+
+
 def test_an_encoder_decoder_takes_a_step_after_its_encoder_has_run() -> None:
     sizes = {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16, "num_layers": 1}
     model = transformers.T5ForConditionalGeneration(

@@ -26,6 +26,9 @@ from torchferry.zoo.weights import seeded
 __all__ = ["decoder_inputs", "encoder_inputs", "image_inputs", "input_sets"]
 
 
+_LEAST_WINDOW = 16  # tokens; a smaller one is full in every set
+
+
 def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
     """Return keyword arguments of ``forward`` in three different sizes.
 
@@ -121,7 +124,10 @@ def _distinct_sizes(model: nn.Module) -> tuple[int, int, int]:
     sequence = _first(range(3, 100), fixed | {batch})
     # RoBERTa counts positions from the number of its padding token on
     longest = (getattr(config, "max_position_embeddings", None) or 1024) - pad_token(model) - 1
-    most = min(30, longest - sequence - 2)
+    # Masks of a full window and of one that is not are made in other ways: one of them is captured.
+    window = getattr(config, "sliding_window", None) or longest
+    window = window if window >= _LEAST_WINDOW else longest
+    most = min(30, min(longest, window) - sequence - 2)
     past = _first(range(most, 2, -1), fixed | {batch, sequence} | {f - sequence for f in fixed})
     return batch, sequence, past
 
