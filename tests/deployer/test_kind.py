@@ -10,7 +10,8 @@ from torchferry.zoo.catalogue import build
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("llama", "decoder"), ("bert", "encoder"), ("bert/text-classification", "encoder"),
-     ("vit", "image"), ("t5", "seq2seq"), ("marian", "seq2seq"), ("whisper", "speech")],
+     ("vit", "image"), ("t5", "seq2seq"), ("marian", "seq2seq"), ("whisper", "speech"),
+     ("wav2vec2", "audio"), ("hubert/audio-classification", "audio")],
 )  # fmt: skip
 def test_each_kind_is_told(name, kind):
     assert kind_of(build(name).model, name) == kind
@@ -29,6 +30,9 @@ def test_a_class_is_for_a_task():
     assert task_of("LlamaForCausalLM").optimum == "ORTModelForCausalLM"
     assert task_of("BertModel").name == "feature-extraction"
     assert task_of("T5ForConditionalGeneration").optimum == "ORTModelForSeq2SeqLM"
+    assert task_of("Wav2Vec2ForCTC").optimum == "ORTModelForCTC"
+    assert task_of("HubertForSequenceClassification").name == "audio-classification"
+    assert task_of("BertForSequenceClassification").name == "text-classification"
     assert task_of("MarianMTModel").name == "translation"
     assert task_of("WhisperForConditionalGeneration").optimum == "ORTModelForSpeechSeq2Seq"
 

@@ -180,7 +180,6 @@ def test_a_vision_transformer_gets_images_of_its_size() -> None:
     [
         ("T5Model", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16}),
         ("MambaForCausalLM", {"hidden_size": 16}),
-        ("Wav2Vec2Model", {"hidden_size": 32, "num_attention_heads": 2}),
     ],
 )
 def test_other_models_say_how_to_give_inputs(model_class: str, config: dict[str, Any]) -> None:
@@ -212,6 +211,22 @@ def test_an_encoder_decoder_takes_a_step_after_its_encoder_has_run() -> None:
         with torch.no_grad():
             shape = model(**inputs).logits.shape
         assert shape == (*inputs["decoder_input_ids"].shape, 100)
+
+
+def test_a_model_of_raw_sound_hears_as_many_frames_whatever_its_strides() -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    frames = []
+    for strides in ((5, 2, 2), (5, 2, 2, 2, 2, 2, 2)):
+        kernels, width = [10, 3, 3, 3, 3, 2, 2][: len(strides)], [16] * len(strides)
+        config = transformers.Wav2Vec2Config(
+            **sizes, conv_stride=strides, conv_kernel=kernels, conv_dim=width
+        )
+        model = transformers.Wav2Vec2Model(config).eval()
+        sets = input_sets(model)
+        with torch.no_grad():
+            frames.append([model(**fed).last_hidden_state.shape[1] for fed in sets])
+    assert max(abs(a - b) for a, b in zip(*frames, strict=True)) <= 2
+    assert min(frames[0]) > 10
 
 
 def test_a_plain_module_says_how_to_give_inputs() -> None:

@@ -36,6 +36,7 @@ _CALLS = {
     "text": 'model(**tokenizer("Hello", return_tensors="pt"))',
     "tokens": 'model.generate(**tokenizer("Hello", return_tensors="pt"), max_new_tokens=20)',
     "speech": 'model.generate(**processor(samples, return_tensors="pt"), max_new_tokens=20)',
+    "audio": 'model(processor(samples, return_tensors="pt").input_values)',
     "image": 'model(**processor(image, return_tensors="pt"))',
 }
 """How a model that `tf.load` gave is called."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
@@ -140,7 +140,7 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
         plan = _planned(model, names, precisions, options.get("inputs"), options.get("calibrate"))
         say(plan.kind)
     wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
-    half = partial(load_source, model, inputs=options.get("inputs"), dtype="fp16")
+    half = partial(_half, plan, options.get("inputs"))
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
         build = partial(build_graphs, wanted=wanted, kernel=KINDS[plan.kind].kernel)
@@ -160,6 +160,14 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
             staging.target = staging.target.with_name(failed.name)
         _write_pages(plan, folder, report, summary.tables(plan.graphs, built, proof), out.name)
     return report
+
+
+def _half(plan: _Plan, inputs: str | None) -> Source:
+    """The model in float16, with the same inputs as in float32."""
+    source = load_source(plan.title, inputs=inputs, dtype="fp16")
+    if plan.kind != "audio":
+        return source
+    return changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
 
 
 def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
@@ -198,6 +206,8 @@ def _planned(
     tokenizer = read_tokenizer(model)
     source = load_source(model, inputs=inputs, dtype="fp32")
     kind = kind_of(source.model, model)
+    if kind == "audio":
+        source = changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
     config: Any = getattr(source.model, "config", None)
     check_runtimes(kind, runtimes, precisions, tokenizer, title=model, config=config)
     if kind == "decoder":
@@ -218,6 +228,11 @@ def _planned(
         Wanted(rows),
         vocabulary, longest, pad,
     )  # fmt: skip
+
+
+def _wave(fed: Mapping[str, Any]) -> dict[str, Any]:
+    """The samples alone: optimum gives these models no mask."""
+    return {"input_values": fed["input_values"]}
 
 
 def _set_start(model: Any, pad: int) -> None:
@@ -313,7 +328,7 @@ def _named(outputs: Any) -> dict[str, torch.Tensor]:
 
 def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: str) -> None:
     task = task_of(type(_configured(plan)).__name__)
-    calls = {"encoder": "text", "image": "image", "speech": "speech"}
+    calls = {"encoder": "text", "image": "image", "audio": "audio", "speech": "speech"}
     call = calls.get(plan.kind, "tokens")
     words = {"name": name, "task": task.name, "optimum": task.optimum, "call": call}
     title = Path(plan.title).name

@@ -87,6 +87,21 @@ def copy_processor(source: str, folder: Path) -> None:
                 target = folder / path.relative_to(place)
                 target.parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, target)
+        _split_processor(folder)
+
+
+def _split_processor(folder: Path) -> None:
+    """Write what older readers and JavaScript look for, where transformers 5 writes one file."""
+    whole, part = folder / "processor_config.json", folder / "preprocessor_config.json"
+    if not whole.is_file() or part.is_file():
+        return
+    settings, error = attempt(lambda: json.loads(whole.read_text("utf-8")))
+    if error is not None or not isinstance(settings, dict):
+        raise UsageError(f"{whole.name} of the model is no JSON object: copy it again")
+    for name in ("feature_extractor", "image_processor"):
+        if isinstance(settings.get(name), dict):
+            kept = {"processor_class": settings.get("processor_class")} | settings[name]
+            _write(part, {key: value for key, value in kept.items() if value is not None})
 
 
 def write_configs(model: Any, folder: Path, graphs: Sequence[Graph]) -> None:

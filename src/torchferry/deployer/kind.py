@@ -14,8 +14,9 @@ from torchferry.zoo.inputs.text import parameters_of
 
 __all__ = ["KINDS", "Kind", "Task", "check_cache", "check_runtimes", "kind_of", "task_of"]
 
-Kind = Literal["decoder", "encoder", "image", "seq2seq", "speech"]
-"""``seq2seq`` and ``speech`` are encoder-decoders, of text and of sound."""
+Kind = Literal["decoder", "encoder", "image", "audio", "seq2seq", "speech"]
+"""``image`` and ``audio`` are encoders of pixels and of waveforms, ``seq2seq`` and ``speech`` are
+encoder-decoders, of text and of sound."""
 
 
 _POSITIONS = 1500  # of Whisper's encoder, each of two frames; genai knows no other number
@@ -45,6 +46,7 @@ KINDS: dict[Kind, Traits] = {
     "decoder": Traits(("onnxruntime", "genai", "optimum", "transformers.js"), "blocks"),
     "encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "image": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
+    "audio": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "seq2seq": Traits(("onnxruntime", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)),
     "speech": Traits(
         ("onnxruntime", "genai", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)
@@ -67,6 +69,13 @@ class Task:
 
 _NOUNS: dict[Kind, str] = {"seq2seq": "encoder-decoder", "speech": "encoder-decoder"}
 _TASKS = {
+    **{
+        f"{name}ForSequenceClassification": Task(
+            "audio-classification", "ORTModelForAudioClassification"
+        )
+        for name in ("Wav2Vec2", "Hubert", "WavLM", "UniSpeech")
+    },
+    "ForCTC": Task("automatic-speech-recognition", "ORTModelForCTC"),
     "WhisperForConditionalGeneration": Task(
         "automatic-speech-recognition", "ORTModelForSpeechSeq2Seq"
     ),
@@ -110,13 +119,14 @@ def kind_of(model: Any, title: str) -> Kind:
     both = bool(getattr(config, "is_encoder_decoder", False))
     if both and generates and text + image + sound == 1 and not image:
         return "seq2seq" if text else "speech"
-    if not config or text == image or both:
+    wave = "input_values" in parameters
+    if not config or text + image + wave != 1 or both:
         raise UsageError(
             f"{title} is {type(model).__name__}: torchferry deploys decoders, encoder-decoders, "
-            "encoders and image models of transformers. Use torchferry export for this one"
+            "encoders, image and audio models of transformers. Use torchferry export for this one"
         )
-    if image:
-        return "image"
+    if image or wave:
+        return "image" if image else "audio"
     return "decoder" if generates else "encoder"
 
 
@@ -161,7 +171,7 @@ def check_runtimes(
         noun = _NOUNS.get(kind, kind)
         raise UsageError(f"{unable[0]} runs no {noun}, which {title} is: leave it out of --for")
     wanting = [name for name in runtimes if name in ("genai", "transformers.js")]
-    if tokenizer is None and wanting and kind != "image":
+    if tokenizer is None and wanting and kind not in ("image", "audio"):
         raise UsageError(
             f"{title} has no tokenizer, and {wanting[0]} does not run without: give a model "
             "folder that holds one, or deploy --for onnxruntime"

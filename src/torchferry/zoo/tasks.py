@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.zoo.inputs.audio import waveform_sets
 from torchferry.zoo.inputs.image import image_inputs, image_sets
 from torchferry.zoo.inputs.seq2seq import decode_sets, encoder_sets, feature_sets
 from torchferry.zoo.inputs.text import (
@@ -37,8 +38,8 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
 
     Args:
         model: a transformers ``PreTrainedModel``: a decoder with a cache (which is filled by a
-            run of the model itself), an encoder of text, a model of images, or an encoder-decoder
-            of text or sound, which gets steps of its decoder.
+            run of the model itself), an encoder of text, a model of images or of raw sound, or an
+            encoder-decoder, which gets steps of its decoder.
         seed: of the inputs; PyTorch's global generator is left as it is.
 
     Raises:
@@ -55,6 +56,8 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
         sets = _text_sets(model, generator)
     elif "pixel_values" in parameters and "input_ids" not in parameters:
         sets = image_sets(model, generator)
+    elif "input_values" in parameters and not {"input_ids", "pixel_values"} & {*parameters}:
+        sets = waveform_sets(model, generator)
     else:
         raise unsupported(model)
     required = {name for name, p in parameters.items() if p.default is p.empty}
@@ -124,7 +127,7 @@ def _distinct_sizes(model: nn.Module) -> tuple[int, int, int]:
     sequence = _first(range(3, 100), fixed | {batch})
     # RoBERTa counts positions from the number of its padding token on
     longest = (getattr(config, "max_position_embeddings", None) or 1024) - pad_token(model) - 1
-    # Masks of a full window and of one that is not are made in other ways: one of them is captured.
+    # Masks of a full window are made in another way, and only one way is captured.
     window = getattr(config, "sliding_window", None) or longest
     window = window if window >= _LEAST_WINDOW else longest
     most = min(30, min(longest, window) - sequence - 2)
