@@ -31,6 +31,8 @@ def test_tables_and_commands_are_written(tmp_path):
 def test_an_encoder_decoder_is_two_files_that_each_runtime_is_told_of(tmp_path):
     words = {"name": "f", "task": "translation", "optimum": "ORTModel", "call": "tokens"}
     graphs = chosen_graphs(("fp32", "fp16"), (ENCODER, DECODER))
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx/genai_decoder_fp16.onnx").touch()
     for first in (0, 1):
         write_card(
             tmp_path, "it", [], graphs=[graphs[first], graphs[1]],

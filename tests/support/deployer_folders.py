@@ -42,15 +42,28 @@ def save_whisper(folder):
         **heads, **layers,
     )  # fmt: skip
     model = transformers.WhisperForConditionalGeneration(config).eval()
-    said = model.generation_config
-    said.update(
-        is_multilingual=True, lang_to_id={"<|en|>": 5, "<|de|>": 6}, no_timestamps_token_id=9,
-        task_to_id={"transcribe": 7, "translate": 8}, suppress_tokens=[11, 12],
-        begin_suppress_tokens=[13],
-    )  # fmt: skip
-    for name in ("lang_to_id", "task_to_id", "is_multilingual", "no_timestamps_token_id"):
-        assert hasattr(said, name)
+    languages = {
+        "is_multilingual": True, "lang_to_id": {"<|en|>": 5, "<|de|>": 6},
+        "task_to_id": {"transcribe": 7, "translate": 8}, "no_timestamps_token_id": 9,
+        "suppress_tokens": [11, 12], "begin_suppress_tokens": [13],
+    }  # fmt: skip
+    for name, value in languages.items():
+        setattr(model.generation_config, name, value)
     model.save_pretrained(folder)
+    save_tokenizer(folder, 99)
+    return folder
+
+
+def save_wide_llama(folder):
+    """A llama whose heads are as wide as onnxruntime's GroupQueryAttention wants them."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=99, hidden_size=64, intermediate_size=96, num_hidden_layers=2, pad_token_id=0,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        initializer_range=0.3, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).eval().save_pretrained(folder)
     save_tokenizer(folder, 99)
     return folder
 

@@ -81,7 +81,7 @@ def write_card(
     lines += ["", "## Running it"]
     for runtime in runtimes:
         text = _LOADS[runtime].format(
-            folder=words["name"], path=first.path.as_posix(), overlay=_overlay(last),
+            folder=words["name"], path=first.path.as_posix(), overlay=_overlay(last, folder),
             subfolder=FOLDER, file=_file(first), dtype=first.dtype, task=words["task"],
             optimum=words["optimum"], call=_CALLS[words["call"]],
         )  # fmt: skip
@@ -90,9 +90,9 @@ def write_card(
     (folder / "README.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def _overlay(graph: Graph) -> str:
+def _overlay(graph: Graph, folder: Path) -> str:
     """What exchanges the graphs in genai's configuration."""
-    files = genai_files(graph)
+    files = genai_files(graph, folder)
     return json.dumps({name: {"filename": path.as_posix()} for name, path in files.items()})
 
 

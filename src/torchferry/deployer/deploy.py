@@ -280,7 +280,7 @@ def _write_files(plan: _Plan, folder: Path, graph: ir.Graph) -> None:
         decoder = io.load(folder / plan.graphs[0].path).graph
         write_genai_speech(folder, plan.source.model, plan.graphs, decoder, plan.pad)
     elif "genai" in plan.runtimes:
-        write_genai(folder, plan.source.model, plan.graphs[0], graph, plan.pad)
+        write_genai(folder, plan.source.model, plan.graphs, graph, plan.pad)
 
 
 def _configured(plan: _Plan) -> Any:

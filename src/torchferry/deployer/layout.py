@@ -17,8 +17,8 @@ FOLDER = "onnx"
 """Where the graphs lie below a Hugging Face folder: transformers.js looks nowhere else."""
 MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model_merged"
 """What files of graphs are called: of a model in one, and of an encoder-decoder in two."""
-GENAI = ("genai_encoder", "genai_decoder")
-"""The same for genai, which has the keys and values of the encoder's states elsewhere."""
+GENAI = {1: ("genai_model",), 2: ("genai_encoder", "genai_decoder")}
+"""The same for genai, by how many there are: see `grouped` and `merge` for what is different."""
 RUNTIMES = ("onnxruntime", "genai", "optimum", "transformers.js")
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 
@@ -69,11 +69,17 @@ GRAPHS = (
 """The last one is for WebGPU: it comes if both int4 and fp16 are asked for."""
 
 
-def genai_files(graph: Graph) -> dict[str, Path]:
-    """The files that genai runs, by what its configuration calls them."""
-    parts = replace(graph, parts=GENAI) if len(graph.parts) > 1 else graph
-    names = ("encoder", "decoder")[-len(parts.paths) :]
-    return dict(zip(names, parts.paths, strict=True))
+def genai_files(graph: Graph, folder: Path) -> dict[str, Path]:
+    """The files that genai runs, by what its configuration calls them.
+
+    Args:
+        graph: which graph.
+        folder: of the deployment, in which genai may have files of its own.
+    """
+    own = replace(graph, parts=GENAI[len(graph.parts)]).paths
+    paths = own if (folder / own[-1]).is_file() else graph.paths
+    names = ("encoder", "decoder")[-len(paths) :]
+    return dict(zip(names, paths, strict=True))
 
 
 def optimum_names(graph: Graph) -> dict[str, str]:

@@ -140,7 +140,7 @@ def _outputs_in_onnxruntime(folder: Path, graph: Graph, feeds: Sequence[Feeds]) 
 def _in_genai(request: Request) -> Generated:
     genai: Any = importlib.import_module("onnxruntime_genai")
     config = genai.Config(str(request.folder))
-    files = genai_files(request.graph).items()
+    files = genai_files(request.graph, request.folder).items()
     names = {name: {"filename": path.as_posix()} for name, path in files}
     config.overlay(json.dumps({"model": names}))
     model = genai.Model(config)
