@@ -53,7 +53,7 @@ def test_every_runtime_that_is_here_gives_pytorchs_tokens(family, tmp_path):
     runtimes = [n for n in ("onnxruntime", "optimum", "transformers.js") if RUNNERS[n].installed()]
     folder = save_family(family, tmp_path / family)
     precisions = "fp32,fp16,int8" if family == "bart" else "fp32"
-    report = deploy(folder, tmp_path / "out", runtimes=runtimes, precisions=precisions, budget=10)
+    report = deploy(folder, tmp_path / "out", runtimes=runtimes, precisions=precisions)
     assert report.ok, report.problems
     assert {run["runtime"] for run in report.data["runs"] if run["same"]} == {*runtimes}
 
@@ -64,7 +64,7 @@ def test_whisper_in_every_runtime_in_a_language_of_several(tmp_path):
     runtimes = [name for name in names if RUNNERS[name].installed()]
     folder = save_whisper(tmp_path / "whisper")
     out = tmp_path / "out"
-    report = deploy(folder, out, runtimes=runtimes, precisions="fp32,fp16,int8", budget=10)
+    report = deploy(folder, out, runtimes=runtimes, precisions="fp32,fp16,int8")
     assert report.ok, report.problems
     assert all(run["same"] for run in report.data["runs"])
     if "genai" in runtimes:  # it refers to the weights of the others

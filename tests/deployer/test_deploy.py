@@ -161,7 +161,7 @@ def test_models_of_images_and_sounds_in_every_runtime(tmp_path, name, processor,
     getattr(transformers, processor)().save_pretrained(tmp_path / "model")
     runtimes = [n for n in ("onnxruntime", "optimum", "transformers.js") if RUNNERS[n].installed()]
     out = tmp_path / "out"
-    report = deploy(tmp_path / "model", out, runtimes=runtimes, precisions=precisions, budget=20)
+    report = deploy(tmp_path / "model", out, runtimes=runtimes, precisions=precisions)
     assert report.ok, report.problems
     assert {run["runtime"] for run in report.data["runs"] if run["same"]} == {*runtimes}
     assert (out / "preprocessor_config.json").is_file()

@@ -128,7 +128,7 @@ def test_genai_shares_the_buffer(tmp_path):
     if not RUNNERS["genai"].installed():
         pytest.skip(f"genai is not installed: {RUNNERS['genai'].missing}")
     folder, out = save_wide_llama(tmp_path / "model"), tmp_path / "out"
-    report = deploy(folder, out, runtimes="genai", precisions="fp32,fp16,int8,int4", budget=10)
+    report = deploy(folder, out, runtimes="genai", precisions="fp32,fp16,int8,int4")
     assert report.ok, report.problems
     assert all(run["same"] for run in report.data["runs"])
     settings = json.loads((out / "genai_config.json").read_text())
