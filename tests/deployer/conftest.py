@@ -11,6 +11,20 @@ def llama_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def bart_folder(tmp_path_factory):
+    return save_family("bart", tmp_path_factory.mktemp("bart"))
+
+
+@pytest.fixture(scope="session")
+def deployed_bart(bart_folder, tmp_path_factory):
+    """(folder, report) of an encoder-decoder in float32 and in eight bits."""
+    from torchferry.deployer import deploy
+
+    out = tmp_path_factory.mktemp("deployed") / "bart"
+    return out, deploy(bart_folder, out, precisions="fp32,int8")
+
+
+@pytest.fixture(scope="session")
 def deployed(llama_folder, tmp_path_factory):
     """(folder, report) of a llama for every runtime that is installed, in every precision."""
     from torchferry.deployer import deploy

@@ -66,3 +66,25 @@ def test_what_is_removed_are_notes_alone(deployed, tmp_path):
     light = io.load(path)
     assert "pkg.torchferry.signature" in light.metadata_props
     assert [n.op_type for n in light.graph] == [n.op_type for n in model.graph]
+
+
+def test_images_are_float32_in_a_float16_graph(tmp_path):
+    """As processors make them: transformers.js casts nothing."""
+    import numpy as np
+    import onnx_ir as ir
+    import onnxruntime
+
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float16[n] pixel_values, float16[n] states) => (float16[n] y) {
+      h = Add(pixel_values, states)
+      y = Mul(h, pixel_values)
+    }"""
+    path = tmp_path / "model.onnx"
+    ir.save(ir.from_onnx_text(text), path)
+    lighten(path)
+    session = onnxruntime.InferenceSession(path)
+    kinds = {value.name: value.type for value in session.get_inputs()}
+    assert kinds == {"pixel_values": "tensor(float)", "states": "tensor(float16)"}
+    x = np.array([1, -2, 3], "f4")
+    (y,) = session.run(None, {"pixel_values": x, "states": np.ones(3, "f2")})
+    assert y.tolist() == [2, 2, 12]

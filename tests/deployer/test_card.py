@@ -1,13 +1,13 @@
 """The card is Markdown that shows tables and how each runtime loads the folder."""
 
 from torchferry.deployer.card import write_card
-from torchferry.deployer.layout import GRAPHS
+from torchferry.deployer.layout import DECODER, ENCODER, GRAPHS, chosen_graphs
 from torchferry.report.model import Cell, Table
 
 
 def test_tables_and_commands_are_written(tmp_path):
     table = Table(("a", "b"), (("x|y", Cell("1 %", "good")),), note="A note.")
-    words = {"name": "folder", "task": "feature-extraction", "optimum": "ORTModel", "call": "call"}
+    words = {"name": "folder", "task": "feature-extraction", "optimum": "ORTModel", "call": "text"}
     write_card(
         tmp_path,
         "the model",
@@ -26,3 +26,24 @@ def test_tables_and_commands_are_written(tmp_path):
     assert 'await pipeline("feature-extraction", "folder", { dtype: "q8" });' in card
     assert "model(**tokenizer(" in card
     assert "generate" not in card
+
+
+def test_an_encoder_decoder_is_two_files_that_each_runtime_is_told_of(tmp_path):
+    words = {"name": "f", "task": "translation", "optimum": "ORTModel", "call": "tokens"}
+    graphs = chosen_graphs(("fp32", "fp16"), (ENCODER, DECODER))
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx/genai_decoder_fp16.onnx").touch()
+    for first in (0, 1):
+        write_card(
+            tmp_path, "it", [], graphs=[graphs[first], graphs[1]],
+            runtimes=("optimum", "genai", "onnxruntime"), words=words,
+        )  # fmt: skip
+        card = (tmp_path / "README.md").read_text()
+        names = '"onnx"' if first == 0 else (
+            '"onnx", encoder_file_name="encoder_model_fp16.onnx", '
+            'decoder_file_name="decoder_model_merged_fp16.onnx", '
+            'decoder_with_past_file_name="decoder_model_merged_fp16.onnx"'
+        )  # fmt: skip
+        assert f'ORTModel.from_pretrained("f", subfolder={names})' in card
+        assert '{"encoder": {"filename": "onnx/genai_encoder_fp16.onnx"}, "decoder": {' in card
+        assert "model.generate(**tokenizer(" in card

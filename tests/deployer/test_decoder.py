@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchferry as tf
-from torchferry.deployer.decoder import load_decoder, open_session
+from torchferry.deployer.decoder import load_decoder
 from torchferry.errors import RunError, UsageError
 
 
@@ -46,10 +46,10 @@ def test_beams_are_reordered_and_forgetting_is_refused(deployed):
 
 def test_what_does_not_fit_is_said(deployed, tmp_path):
     with pytest.raises(UsageError, match="no model at"):
-        open_session(tmp_path / "none.onnx")
+        load_decoder(deployed[0], tmp_path / "none.onnx")
     (tmp_path / "bad.onnx").write_bytes(b"x")
     with pytest.raises(RunError, match="onnxruntime cannot load"):
-        open_session(tmp_path / "bad.onnx")
+        load_decoder(deployed[0], tmp_path / "bad.onnx")
     model = load_decoder(deployed[0], deployed[0] / "onnx/model.onnx", threads=1)
     with pytest.raises(RunError, match="onnxruntime failed"):
         model(torch.tensor([[200]]))

@@ -12,8 +12,10 @@ import torch
 import torchferry as tf
 from deployer_folders import save_family
 from torchferry.deployer import deploy
+from torchferry.deployer.runtimes import RUNNERS
 from torchferry.errors import UsageError
 from torchferry.graph import io
+from torchferry.zoo.catalogue import build
 
 FILES = {
     "README.md", "report.html", "deployment.json", "config.json", "generation_config.json",
@@ -145,10 +147,33 @@ def test_an_encoder_is_compared_by_its_vectors(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_of_images_is_deployed(tmp_path):
-    report = deploy("zoo:vit", tmp_path / "out", precisions="fp32,fp16,int8")
+@pytest.mark.parametrize(
+    ("name", "processor", "precisions"),
+    [("vit/image-classification", "ViTImageProcessor", "fp32,fp16,int8"),
+     ("resnet/image-classification", "ConvNextImageProcessor", "fp32"),
+     ("segformer/image-segmentation", "SegformerImageProcessor", "fp32"),
+     ("wav2vec2", "Wav2Vec2FeatureExtractor", "fp32,fp16,int8"),
+     ("hubert/audio-classification", "Wav2Vec2FeatureExtractor", "fp32")],
+)  # fmt: skip
+def test_models_of_images_and_sounds_in_every_runtime(tmp_path, name, processor, precisions):
+    transformers = pytest.importorskip("transformers")
+    build(name).model.save_pretrained(tmp_path / "model")
+    getattr(transformers, processor)().save_pretrained(tmp_path / "model")
+    runtimes = [n for n in ("onnxruntime", "optimum", "transformers.js") if RUNNERS[n].installed()]
+    out = tmp_path / "out"
+    report = deploy(tmp_path / "model", out, runtimes=runtimes, precisions=precisions)
     assert report.ok, report.problems
-    assert report.data["agreements"]["int8"]["least"] > 0.999
+    assert {run["runtime"] for run in report.data["runs"] if run["same"]} == {*runtimes}
+    assert (out / "preprocessor_config.json").is_file()
+    if "int8" in precisions:
+        assert 0.999 < report.data["agreements"]["int8"]["least"] < 1
+
+
+@pytest.mark.slow
+def test_a_network_without_large_products_has_no_eight_bits(tmp_path):
+    with pytest.raises(UsageError, match="has no product with a constant matrix: use fp32 or fp1"):
+        deploy("zoo:resnet/image-classification", tmp_path / "out", precisions="int8", budget=1)
+    assert not list(tmp_path.iterdir())
 
 
 BAD = [
@@ -196,8 +221,8 @@ def test_a_model_without_a_tokenizer_is_refused_for_runtimes_that_need_one(tmp_p
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [("zoo:t5", "torchferry deploys decoders, encoders and image models"),
-     ("zoo:mlp", "torchferry deploys decoders, encoders and image models"),
+    [("zoo:clip", "torchferry deploys decoders, encoder-decoders, encoders, image and audio"),
+     ("zoo:mlp", "torchferry deploys decoders, encoder-decoders, encoders, image and audio"),
      ("zoo:nothing", "the zoo has no model 'nothing'")],
 )  # fmt: skip
 def test_a_model_of_another_kind_is_refused(tmp_path, model, message):

@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from torchferry.deployer.huggingface import deployed_config, read_tokenizer, write_tokenizer
+from torchferry.deployer.huggingface import (
+    copy_processor,
+    deployed_config,
+    read_tokenizer,
+    write_tokenizer,
+)
 from torchferry.deployer.layout import chosen_graphs
 from torchferry.errors import UsageError
 from torchferry.zoo.catalogue import build
@@ -17,6 +22,27 @@ def test_the_tokenizer_is_read_by_transformers_4_57(deployed):
     assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
     # Without it 4.57 returns token_type_ids, which generate refuses.
     assert settings["model_input_names"] == ["input_ids", "attention_mask"]
+
+
+def test_a_processor_of_transformers_5_is_found_by_older_readers(tmp_path):
+    """It writes one processor_config.json, where JavaScript wants preprocessor_config.json."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    for folder in (source, out):
+        folder.mkdir()
+    extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "sampling_rate": 16000}
+    whole = {"feature_extractor": extractor, "processor_class": "Wav2Vec2Processor"}
+    (source / "processor_config.json").write_text(json.dumps(whole))
+    copy_processor(str(source), out)
+    part = json.loads((out / "preprocessor_config.json").read_text())
+    assert part == {**extractor, "processor_class": "Wav2Vec2Processor"}
+    (source / "preprocessor_config.json").write_text("{}")
+    copy_processor(str(source), out)  # what the folder has is not written again
+    assert (out / "preprocessor_config.json").read_text() == "{}"
+    (source / "preprocessor_config.json").unlink()
+    (out / "preprocessor_config.json").unlink()
+    (source / "processor_config.json").write_text("[")
+    with pytest.raises(UsageError, match=r"processor_config\.json of the model is no JSON"):
+        copy_processor(str(source), out)
 
 
 def test_rope_stands_where_transformers_4_57_looks_for_it(deployed):

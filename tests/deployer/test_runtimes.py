@@ -25,7 +25,7 @@ def test_the_tokens_are_pytorchs(deployed, wanted, name, graph):
         pytest.skip(f"{name} is not installed: {RUNNERS[name].missing}")
     batches, expected = wanted
     out, _ = deployed
-    result = generate_there(name, Request(out, graph, batches, 8, 0))
+    result = generate_there(name, Request(out, "decoder", graph, batches, 8, 0))
     assert result.tokens == expected.tokens
     assert len(result.tokens[0]) == 1
     assert len(result.tokens[1]) == 3
@@ -37,7 +37,7 @@ def test_a_runtime_that_fails_says_which_file_it_was(deployed, wanted, tmp_path)
     (tmp_path / "config.json").write_text((deployed[0] / "config.json").read_text())
     (tmp_path / "onnx/model.onnx").write_bytes(b"no model")
     with pytest.raises(RunError, match=r"onnxruntime cannot load .*model\.onnx"):
-        generate_there("onnxruntime", Request(tmp_path, GRAPHS[0], batches, 8, 0))
+        generate_there("onnxruntime", Request(tmp_path, "decoder", GRAPHS[0], batches, 8, 0))
 
 
 def test_padding_is_on_the_left_and_masked(wanted):

@@ -1,6 +1,7 @@
 """Small models in Hugging Face folders with a tokenizer of their own."""
 
 import pytest
+import torch
 
 from torchferry.zoo.catalogue import build
 
@@ -26,6 +27,45 @@ def save_tokenizer(folder, vocabulary):
         tokenizer_object=tokenizer, **{f"{name}_token": word for name, word in SPECIAL.items()}
     )
     fast.save_pretrained(folder)
+
+
+def save_whisper(folder):
+    """A small Whisper that hears as many frames as a real one and knows two languages."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    heads = {f"{part}_attention_heads": 4 for part in ("encoder", "decoder")}
+    layers = {f"{part}_layers": 2 for part in ("encoder", "decoder")}
+    config = transformers.WhisperConfig(
+        vocab_size=99, num_mel_bins=8, d_model=32, encoder_ffn_dim=48, decoder_ffn_dim=48,
+        max_target_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2, init_std=0.3,
+        decoder_start_token_id=3, suppress_tokens=None, begin_suppress_tokens=None,
+        **heads, **layers,
+    )  # fmt: skip
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    languages = {
+        "is_multilingual": True, "lang_to_id": {"<|en|>": 5, "<|de|>": 6},
+        "task_to_id": {"transcribe": 7, "translate": 8}, "no_timestamps_token_id": 9,
+        "suppress_tokens": [11, 12], "begin_suppress_tokens": [13],
+    }  # fmt: skip
+    for name, value in languages.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(folder)
+    save_tokenizer(folder, 99)
+    return folder
+
+
+def save_wide_llama(folder):
+    """A llama whose heads are as wide as onnxruntime's GroupQueryAttention wants them."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=99, hidden_size=64, intermediate_size=96, num_hidden_layers=2, pad_token_id=0,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        initializer_range=0.3, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).eval().save_pretrained(folder)
+    save_tokenizer(folder, 99)
+    return folder
 
 
 def save_family(name, folder):

@@ -178,9 +178,8 @@ def test_a_vision_transformer_gets_images_of_its_size() -> None:
 @pytest.mark.parametrize(
     ("model_class", "config"),
     [
-        ("T5ForConditionalGeneration", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16}),
+        ("T5Model", {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16}),
         ("MambaForCausalLM", {"hidden_size": 16}),
-        ("Wav2Vec2Model", {"hidden_size": 32, "num_attention_heads": 2}),
     ],
 )
 def test_other_models_say_how_to_give_inputs(model_class: str, config: dict[str, Any]) -> None:
@@ -189,6 +188,45 @@ def test_other_models_say_how_to_give_inputs(model_class: str, config: dict[str,
     with pytest.raises(UsageError, match=rf"{model_class}: its forward takes") as raised:
         input_sets(model.eval())
     assert "--inputs FILE.py:function" in str(raised.value)
+
+
+@pytest.mark.parametrize("window", [18, 40, 4096])
+def test_a_window_is_not_full_in_one_set_and_empty_in_another(window: int) -> None:
+    config = transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=window)
+    sets = input_sets(transformers.MistralForCausalLM(config).eval())
+    lengths = [inputs["attention_mask"].shape[1] for inputs in sets]
+    assert len({*lengths}) == 3
+    assert max(lengths) < window
+
+
+def test_an_encoder_decoder_takes_a_step_after_its_encoder_has_run() -> None:
+    sizes = {"d_model": 16, "d_kv": 4, "num_heads": 2, "d_ff": 16, "num_layers": 1}
+    model = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**sizes, vocab_size=100, decoder_start_token_id=0)
+    ).eval()
+    sets = input_sets(model)
+    assert len(sets) == 3
+    for inputs in sets:
+        assert inputs["encoder_outputs"].last_hidden_state.shape[-1] == 16
+        with torch.no_grad():
+            shape = model(**inputs).logits.shape
+        assert shape == (*inputs["decoder_input_ids"].shape, 100)
+
+
+def test_a_model_of_raw_sound_hears_as_many_frames_whatever_its_strides() -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    frames = []
+    for strides in ((5, 2, 2), (5, 2, 2, 2, 2, 2, 2)):
+        kernels, width = [10, 3, 3, 3, 3, 2, 2][: len(strides)], [16] * len(strides)
+        config = transformers.Wav2Vec2Config(
+            **sizes, conv_stride=strides, conv_kernel=kernels, conv_dim=width
+        )
+        model = transformers.Wav2Vec2Model(config).eval()
+        sets = input_sets(model)
+        with torch.no_grad():
+            frames.append([model(**fed).last_hidden_state.shape[1] for fed in sets])
+    assert max(abs(a - b) for a, b in zip(*frames, strict=True)) <= 2
+    assert min(frames[0]) > 10
 
 
 def test_a_plain_module_says_how_to_give_inputs() -> None:

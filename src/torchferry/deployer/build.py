@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import onnx
 
 from torchferry.deployer.calibrate import fit_grids
 from torchferry.deployer.layout import GRAPHS, Graph
@@ -26,12 +28,24 @@ from torchferry.report.quantity import bytes_text
 from torchferry.sources.source import Source
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["RENAMED", "Built", "Wanted", "build_graphs", "choose_grids", "export_graph", "lighten"]
+__all__ = [
+    "FLOATS",
+    "RENAMED",
+    "Built",
+    "Wanted",
+    "build_graphs",
+    "choose_grids",
+    "export_graph",
+    "lighten",
+    "size_of",
+]
 
 _BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
 """The graphs that quantized graphs are made from, by ``fp32`` and ``fp16``."""
 RENAMED = {"token_embeddings": "last_hidden_state"}
 """Outputs that optimum finds under another name than sentence-transformers gives them."""
+FLOATS = ("pixel_values", "input_values", "input_features")
+"""Inputs that a processor computes, in float32."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
 _ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
 
@@ -96,13 +110,14 @@ def export_graph(source: Source, path: Path, steps: Steps, **options: Any) -> Re
 def lighten(path: Path) -> None:
     """Remove what a saved graph says of the code it came from: a runtime has no use for it.
 
-    Outputs get the names that runtimes look for; what a call of the model returns stays as it is.
+    Images and sounds become float32 inputs, as processors make them. Outputs get the names that
+    runtimes look for; what a call of the model returns stays as it is.
     """
     model = read_proto(path)
-    _clear_nodes(list(model.graph.node))
-    for function in model.functions:
-        _clear_nodes(list(function.node))
+    for node in _each_node([*model.graph.node, *(n for f in model.functions for n in f.node)]):
+        node.ClearField("metadata_props")
     _rename_outputs(model.graph)
+    _widen_inputs(model.graph)
     for entry in [*model.metadata_props]:
         if entry.key == CONDITIONS_KEY:  # for people, with lines of this machine's files
             model.metadata_props.remove(entry)
@@ -118,12 +133,31 @@ def lighten(path: Path) -> None:
     part.replace(path)
 
 
-def _clear_nodes(nodes: list[Any]) -> None:
+def _each_node(nodes: list[Any]) -> Iterator[Any]:
+    """Nodes, and those in their subgraphs; the list is used up."""
     while nodes:
         node = nodes.pop()
-        node.ClearField("metadata_props")
+        yield node
         for attribute in node.attribute:
             nodes += [*attribute.g.node, *(n for graph in attribute.graphs for n in graph.node)]
+
+
+def _widen_inputs(graph: Any) -> None:
+    """Let images and sounds be float32 in float16 too, as processors make them."""
+    for given in graph.input:
+        if (
+            given.name not in FLOATS
+            or given.type.tensor_type.elem_type != onnx.TensorProto.FLOAT16
+        ):
+            continue
+        given.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        half = f"{given.name}.half"
+        for node in _each_node(list(graph.node)):
+            node.input[:] = [half if name == given.name else name for name in node.input]
+        cast = onnx.helper.make_node(
+            "Cast", [given.name], [half], name=half, to=onnx.TensorProto.FLOAT16
+        )
+        graph.node.insert(0, cast)
 
 
 def _rename_outputs(graph: Any) -> None:
@@ -180,9 +214,14 @@ def build_graphs(
         built.bits[graph.name] = dict(done.bits)
     _remove_bases(graphs, folder)
     for graph in graphs:
-        parts = [folder / graph.path, folder / f"{graph.path}_data"]
-        built.sizes[graph.name] = sum(part.stat().st_size for part in parts if part.is_file())
+        built.sizes[graph.name] = size_of(folder / graph.path)
     return built
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a graph with its weights."""
+    parts = [path, path.with_name(f"{path.name}_data")]
+    return sum(part.stat().st_size for part in parts if part.is_file())
 
 
 def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from torchferry.errors import UsageError
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["cache_class", "cache_name", "empty_cache"]
+__all__ = ["KeepsCache", "cache_class", "cache_name", "empty_cache"]
 
 
 @cache
@@ -51,6 +51,20 @@ def cache_class() -> type[Any]:
             )
 
     return SessionCache
+
+
+class KeepsCache:
+    """A model of transformers whose ``generate`` keeps the cache in onnxruntime's values."""
+
+    # Where inputs are expected, and what the logits are.
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """As the ``generate`` of the class that follows."""
+        if kwargs.get(cache_name()) is None:
+            kwargs[cache_name()] = cache_class()()
+        # The class that follows is transformers', which is not imported here.
+        return super().generate(*args, **kwargs)  # type: ignore[misc]
 
 
 @cache

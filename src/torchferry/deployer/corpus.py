@@ -10,15 +10,19 @@ from typing import Any
 import torch
 
 from torchferry.errors import UsageError
+from torchferry.zoo.inputs.seq2seq import feature_sets
 from torchferry.zoo.weights import seeded
 
 __all__ = [
     "LEAST_TOKENS",
     "Batch",
+    "Prompt",
+    "Sound",
     "calibration_rows",
     "evaluation_rows",
     "evaluation_texts",
     "prompts",
+    "sounds",
 ]
 
 LEAST_TOKENS = 512
@@ -39,6 +43,42 @@ class Batch:
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of ``generate``."""
+        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Recordings side by side, of a model that writes down what is said.
+
+    Attributes:
+        input_features: (batch, mel bins, frames).
+        language: of a model that knows several, so that no runtime guesses.
+    """
+
+    input_features: torch.Tensor
+    language: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of ``generate``."""
+        named = {"language": self.language, "task": "transcribe"} if self.language else {}
+        return {"input_features": self.input_features, **named}
+
+
+Prompt = Batch | Sound
+"""What a model goes on from."""
+
+
+def sounds(model: Any) -> tuple[Sound, Sound]:
+    """One recording alone, and three: noise, as no model comes with a recording."""
+    three, _, one = feature_sets(model, seeded(3))
+    language = "en" if getattr(model.generation_config, "is_multilingual", False) else ""
+    first, second = (Sound(fed["input_features"], language) for fed in (one, three))
+    return first, second
 
 
 def prompts(tokenizer: Any, vocabulary: int, pad: int) -> tuple[Batch, Batch]:

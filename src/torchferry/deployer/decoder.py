@@ -9,40 +9,20 @@ from typing import Any
 import onnxruntime
 import torch
 
-from torchferry.deployer.cache import cache_class, cache_name, empty_cache
-from torchferry.errors import RunError, UsageError
-from torchferry.runner.outputs import to_tensor
+from torchferry.deployer.cache import KeepsCache, cache_class, cache_name, empty_cache
+from torchferry.errors import RunError
+from torchferry.runner import open_session, to_tensor
 from torchferry.seams.ort import ort_errors
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["load_decoder", "open_session"]
+__all__ = ["PAST", "load_decoder", "read_settings", "run_values"]
 
-_PAST, _PRESENT = "past_key_values.", "present."
-
-
-def open_session(path: Path, threads: int = 0) -> onnxruntime.InferenceSession:
-    """Load a graph on the CPU.
-
-    Args:
-        path: the ``.onnx`` file.
-        threads: that it may use; as many as there are cores when 0.
-
-    Raises:
-        UsageError: there is no such file.
-        RunError: onnxruntime cannot load it.
-    """
-    if not path.is_file():
-        raise UsageError(f"no model at {path}")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = threads
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except ort_errors() as error:
-        raise RunError(f"onnxruntime cannot load {path}: {str(error)[:600]}") from error
+PAST = "past_key_values."
+"""What names of keys and values begin with, where a graph takes them."""
+_PRESENT = "present."
 
 
-def load_decoder(folder: Path, path: Path | None = None, threads: int = 0) -> Any:
+def load_decoder(folder: Path, path: Path, threads: int = 0) -> Any:
     """A deployed decoder as a model of transformers: ``generate(...)``, or called for logits.
 
     Sampling, beams, stopping and processors of logits are transformers' own. The cache stays in
@@ -50,20 +30,48 @@ def load_decoder(folder: Path, path: Path | None = None, threads: int = 0) -> An
 
     Args:
         folder: holds ``config.json`` and ``generation_config.json``.
-        path: the graph; the folder's default when ``None``.
+        path: the graph.
         threads: of the session; as many as there are cores when 0.
 
     Raises:
         UsageError: a file is missing, or transformers is.
         RunError: onnxruntime cannot load the graph.
     """
+    config, generation = read_settings(folder)
+    model = _decoder_class()(config, open_session(path, threads=threads))
+    model.generation_config = generation or model.generation_config
+    return model
+
+
+def read_settings(folder: Path) -> tuple[Any, Any]:
+    """The configuration of a model of transformers, and that of its ``generate`` if there is one.
+
+    Raises:
+        UsageError: transformers is not installed.
+    """
     transformers = import_transformers(f"the deployed folder {folder}")
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    model = _decoder_class()(config, open_session(path or folder, threads))
-    if (folder / "generation_config.json").is_file():
-        read = transformers.GenerationConfig.from_pretrained
-        model.generation_config = read(folder, local_files_only=True)
-    return model
+    if not (folder / "generation_config.json").is_file():
+        return config, None
+    read = transformers.GenerationConfig.from_pretrained
+    return config, read(folder, local_files_only=True)
+
+
+def run_values(
+    session: onnxruntime.InferenceSession,
+    outputs: list[str],
+    feeds: dict[str, onnxruntime.OrtValue],
+) -> list[onnxruntime.OrtValue]:
+    """Run a graph on values of onnxruntime.
+
+    Raises:
+        RunError: onnxruntime fails.
+    """
+    try:
+        results: list[onnxruntime.OrtValue] = session.run_with_ort_values(outputs, feeds)
+    except ort_errors() as error:
+        raise RunError(f"onnxruntime failed: {str(error)[:600]}") from error
+    return results
 
 
 @cache
@@ -74,7 +82,7 @@ def _decoder_class() -> type[Any]:
     model, mixin = library.PreTrainedModel, library.GenerationMixin
 
     # Its class is not known to mypy, as transformers is imported here.
-    class SessionDecoder(model, mixin):  # type: ignore[misc,valid-type]
+    class SessionDecoder(KeepsCache, model, mixin):  # type: ignore[misc,valid-type]
         """A decoder whose ``forward`` runs onnxruntime."""
 
         main_input_name = "input_ids"
@@ -85,15 +93,6 @@ def _decoder_class() -> type[Any]:
             self.inputs = {value.name: value for value in session.get_inputs()}
             self.outputs = [value.name for value in session.get_outputs()]
             self.generation_config = library.GenerationConfig.from_model_config(config)
-
-        # Where inputs are expected, and what the logits are.
-        device, dtype = torch.device("cpu"), torch.float32
-
-        def generate(self, inputs: Any = None, **kwargs: Any) -> Any:
-            """As transformers' ``generate``, with the cache in onnxruntime's values."""
-            if kwargs.get(cache_name()) is None:
-                kwargs[cache_name()] = cache_class()()
-            return super().generate(inputs, **kwargs)
 
         def forward(
             self,
@@ -139,16 +138,13 @@ def _step(model: Any, tensors: dict[str, torch.Tensor], held: Any) -> torch.Tens
         if name in model.inputs
     }
     for name, value in model.inputs.items():
-        if name.startswith(_PAST):
+        if name.startswith(PAST):
             batch = len(tensors["input_ids"])
             feeds[name] = held.values.get(name) or empty_cache(value, batch)
-    try:
-        results = model.session.run_with_ort_values(model.outputs, feeds)
-    except ort_errors() as error:
-        raise RunError(f"onnxruntime failed: {str(error)[:600]}") from error
+    results = run_values(model.session, model.outputs, feeds)
     named = dict(zip(model.outputs, results, strict=True))
     logits = to_tensor(named.pop("logits"))
     if logits is None:
         raise RunError("the graph's logits are no numbers: deploy the model again")
-    held.values = {name.replace(_PRESENT, _PAST, 1): value for name, value in named.items()}
+    held.values = {name.replace(_PRESENT, PAST, 1): value for name, value in named.items()}
     return logits.float()

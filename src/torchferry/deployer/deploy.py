@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
@@ -15,6 +15,7 @@ import onnx_ir as ir
 import torch
 
 from torchferry.deployer import summary
+from torchferry.deployer.assemble import assemble_graphs
 from torchferry.deployer.build import RENAMED, Wanted, build_graphs
 from torchferry.deployer.card import write_card
 from torchferry.deployer.corpus import (
@@ -22,8 +23,9 @@ from torchferry.deployer.corpus import (
     evaluation_rows,
     evaluation_texts,
     prompts,
+    sounds,
 )
-from torchferry.deployer.genai import check_decoder_graph, write_genai
+from torchferry.deployer.genai import check_decoder_graph, write_genai, write_genai_speech
 from torchferry.deployer.huggingface import (
     copy_processor,
     read_tokenizer,
@@ -32,6 +34,7 @@ from torchferry.deployer.huggingface import (
 )
 from torchferry.deployer.kind import KINDS, Kind, check_cache, check_runtimes, kind_of, task_of
 from torchferry.deployer.layout import (
+    MODEL,
     PRECISIONS,
     RUNTIMES,
     Graph,
@@ -40,8 +43,8 @@ from torchferry.deployer.layout import (
 )
 from torchferry.deployer.likeness import Feeds, text_feeds
 from torchferry.deployer.manifest import was_deployed, write_manifest
-from torchferry.deployer.proof import Proof, prove_decoder, prove_outputs
-from torchferry.deployer.reference import generated, record_logits
+from torchferry.deployer.proof import Proof, prove_generator, prove_outputs
+from torchferry.deployer.reference import generated, predict, record_logits
 from torchferry.errors import UsageError
 from torchferry.exporter.export import check_options
 from torchferry.exporter.folder import check_target, publish
@@ -57,6 +60,7 @@ __all__ = ["Options", "deploy"]
 
 _STEPS = 16  # tokens that are generated in every runtime
 _BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
+_LENGTHS = ("max_position_embeddings", "max_target_positions", "n_positions")
 _LONGEST = 2048  # tokens, of models that do not say how many they take
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
@@ -136,15 +140,16 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
         plan = _planned(model, names, precisions, options.get("inputs"), options.get("calibrate"))
         say(plan.kind)
     wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
-    half = partial(load_source, model, inputs=options.get("inputs"), dtype="fp16")
+    half = partial(_half, plan, options.get("inputs"))
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
-        built = build_graphs(
-            plan.source, half, plan.graphs, folder, wanted, kernel=KINDS[plan.kind].kernel,
+        build = partial(build_graphs, wanted=wanted, kernel=KINDS[plan.kind].kernel)
+        built = (build if plan.graphs[0].parts == (MODEL,) else assemble_graphs)(
+            plan.source, half, plan.graphs, folder,
             steps=steps, target="onnxruntime", opset=options.get("opset"),
             budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
-        graph = io.load(folder / plan.graphs[0].path).graph
+        graph = io.load(folder / plan.graphs[0].paths[0]).graph
         _write_files(plan, folder, graph)
         with show_steps(progress) as begin:
             proof = _prove(plan, folder, [str(value.name) for value in graph.inputs], begin)
@@ -155,6 +160,14 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
             staging.target = staging.target.with_name(failed.name)
         _write_pages(plan, folder, report, summary.tables(plan.graphs, built, proof), out.name)
     return report
+
+
+def _half(plan: _Plan, inputs: str | None) -> Source:
+    """The model in float16, with the same inputs as in float32."""
+    source = load_source(plan.title, inputs=inputs, dtype="fp16")
+    if plan.kind != "audio":
+        return source
+    return changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
 
 
 def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
@@ -193,22 +206,40 @@ def _planned(
     tokenizer = read_tokenizer(model)
     source = load_source(model, inputs=inputs, dtype="fp32")
     kind = kind_of(source.model, model)
-    check_runtimes(kind, runtimes, precisions, tokenizer, model)
+    if kind == "audio":
+        source = changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
+    config: Any = getattr(source.model, "config", None)
+    check_runtimes(kind, runtimes, precisions, tokenizer, title=model, config=config)
     if kind == "decoder":
         check_cache([fed for _, fed in source.input_sets], model)
-    config = getattr(source.model, "config", None)
-    text = config.get_text_config() if kind == "decoder" and config is not None else None
-    vocabulary = int(text.vocab_size) if text is not None else 0
-    longest = int(getattr(text, "max_position_embeddings", 0) or _LONGEST)
+    generates = KINDS[kind].generates and config is not None
+    text = config.get_text_config() if generates and kind == "decoder" else config
+    vocabulary = int(text.vocab_size) if generates else 0
+    longest = next((n for name in _LENGTHS if (n := getattr(text, name, 0))), _LONGEST)
     rows: Sequence[Any] = ()
     if "int4" in precisions and str(calibrate) != "none":
         path = None if calibrate is None else Path(calibrate)
         rows = calibration_rows(tokenizer, vocabulary, longest, path)
     pad = _pad_token(source.model, tokenizer, vocabulary)
+    if KINDS[kind].parts != (MODEL,):
+        _set_start(source.model, pad)
     return _Plan(
-        model, source, kind, tokenizer, runtimes, chosen_graphs(precisions), Wanted(rows),
+        model, source, kind, tokenizer, runtimes, chosen_graphs(precisions, KINDS[kind].parts),
+        Wanted(rows),
         vocabulary, longest, pad,
     )  # fmt: skip
+
+
+def _wave(fed: Mapping[str, Any]) -> dict[str, Any]:
+    """The samples alone: optimum gives these models no mask."""
+    return {"input_values": fed["input_values"]}
+
+
+def _set_start(model: Any, pad: int) -> None:
+    """Let a decoder start with the token that fills up, as T5 does, if nothing else is said."""
+    said = model.generation_config
+    if said.decoder_start_token_id is None and said.bos_token_id is None:
+        said.decoder_start_token_id = pad
 
 
 def _pad_token(model: Any, tokenizer: Any, vocabulary: int) -> int:
@@ -245,8 +276,11 @@ def _write_files(plan: _Plan, folder: Path, graph: ir.Graph) -> None:
         write_tokenizer(plan.tokenizer, folder, [str(value.name) for value in graph.inputs])
     if plan.kind == "decoder":
         check_decoder_graph(graph, plan.title)
-    if "genai" in plan.runtimes:
-        write_genai(folder, plan.source.model, plan.graphs[0], graph, plan.pad)
+    if "genai" in plan.runtimes and plan.kind == "speech":
+        decoder = io.load(folder / plan.graphs[0].path).graph
+        write_genai_speech(folder, plan.source.model, plan.graphs, decoder, plan.pad)
+    elif "genai" in plan.runtimes:
+        write_genai(folder, plan.source.model, plan.graphs, graph, plan.pad)
 
 
 def _configured(plan: _Plan) -> Any:
@@ -257,7 +291,7 @@ def _configured(plan: _Plan) -> Any:
 
 def _prove(plan: _Plan, folder: Path, inputs: Sequence[str], begin: Any) -> Proof:
     model = plan.source.model
-    if plan.kind != "decoder":
+    if not KINDS[plan.kind].generates:
         feeds = _feeds(plan, inputs)
         begin("run PyTorch")
         with torch.no_grad(), disable_fast_paths():
@@ -265,15 +299,17 @@ def _prove(plan: _Plan, folder: Path, inputs: Sequence[str], begin: Any) -> Proo
         return prove_outputs(
             folder, plan.graphs, plan.runtimes, feeds=feeds, wanted=wanted, begin=begin
         )
-    batches = prompts(plan.tokenizer, plan.vocabulary, plan.pad)
+    heard = sounds(model) if plan.kind == "speech" else None
+    batches = heard or prompts(plan.tokenizer, plan.vocabulary, plan.pad)
     rows = evaluation_rows(plan.tokenizer, plan.vocabulary, plan.longest)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
         begin("generate in PyTorch")
         tokens = generated(model, batches, _STEPS, plan.pad)
-        logits = record_logits(lambda ids: model(ids).logits, rows, Path(place) / "logits")
-        return prove_decoder(
-            folder, plan.graphs, plan.runtimes, batches=batches, wanted=tokens, logits=logits,
-            pad=plan.pad, begin=begin,
+        run = partial(predict, model, sound=heard[0] if heard else None)
+        logits = record_logits(run, rows, Path(place) / "logits")
+        return prove_generator(
+            folder, plan.graphs, plan.runtimes, kind=plan.kind, batches=batches, wanted=tokens,
+            logits=logits, pad=plan.pad, begin=begin,
         )  # fmt: skip
 
 
@@ -292,7 +328,8 @@ def _named(outputs: Any) -> dict[str, torch.Tensor]:
 
 def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: str) -> None:
     task = task_of(type(_configured(plan)).__name__)
-    call = "generate" if plan.kind == "decoder" else "call"
+    calls = {"encoder": "text", "image": "image", "audio": "audio", "speech": "speech"}
+    call = calls.get(plan.kind, "tokens")
     words = {"name": name, "task": task.name, "optimum": task.optimum, "call": call}
     title = Path(plan.title).name
     write_card(folder, title, tables, graphs=plan.graphs, runtimes=plan.runtimes, words=words)

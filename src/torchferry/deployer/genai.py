@@ -6,15 +6,19 @@ https://onnxruntime.ai/docs/genai/reference/config.html; every key here is one t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from torchferry.deployer.layout import Graph
+from torchferry.deployer.grouped import group_attention
+from torchferry.deployer.layout import GENAI, Graph, genai_files
+from torchferry.deployer.merge import split_for_genai
 from torchferry.errors import UsageError
 
-__all__ = ["check_decoder_graph", "genai_config", "write_genai"]
+__all__ = ["check_decoder_graph", "genai_config", "write_genai", "write_genai_speech"]
 
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _PAST, _PRESENT = "past_key_values.{}.{}", "present.{}.{}"
@@ -41,18 +45,108 @@ def check_decoder_graph(graph: ir.Graph, title: str) -> int:
     return len(past) // 2
 
 
-def write_genai(folder: Path, model: Any, graph: Graph, built: ir.Graph, pad: int) -> None:
-    """Write the file.
+def write_genai(
+    folder: Path, model: Any, graphs: Sequence[Graph], built: ir.Graph, pad: int
+) -> str:
+    """Write the file, and graphs with one buffer of keys and values, if they can have one.
+
+    These graphs refer to the weights of the others, and hold none of their own.
 
     Args:
         folder: of the deployment.
         model: of transformers.
-        graph: that genai runs unless it is asked for another.
-        built: the graph itself, whose inputs say how large the cache is.
+        graphs: the default first: genai runs it unless it is asked for another.
+        built: that graph, whose inputs say how large the cache is.
+        pad: the token that fills up shorter prompts.
+
+    Returns: why there is no such buffer; nothing if there is.
+    """
+    settings = genai_config(model, graphs[0], built, pad)
+    context, why = settings["model"]["context_length"], ""
+    fast = [ir.load(folder / graph.path) for graph in graphs]
+    for one in fast:
+        why = why or group_attention(one, context)
+    if not why:
+        for graph, one in zip(graphs, fast, strict=True):
+            ir.save(one, folder / replace(graph, parts=GENAI[1]).path)
+        decoder = settings["model"]["decoder"]
+        decoder["filename"] = genai_files(graphs[0], folder)["decoder"].as_posix()
+        left = {str(value.name) for value in fast[0].graph.inputs}
+        decoder["inputs"] = {
+            name: value
+            for name, value in decoder["inputs"].items()
+            if name not in _INPUTS or name in left
+        }
+        settings["search"]["past_present_share_buffer"] = True
+    _write_settings(folder, settings)
+    return why
+
+
+def _write_settings(folder: Path, settings: dict[str, Any]) -> None:
+    (folder / "genai_config.json").write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
+
+
+def write_genai_speech(
+    folder: Path, model: Any, graphs: Sequence[Graph], built: ir.Graph, pad: int
+) -> None:
+    """Write the graphs and the configuration that genai wants of Whisper.
+
+    The graphs refer to the weights of the others, and hold none of their own.
+
+    Args:
+        folder: of the deployment, which holds the other graphs.
+        model: of transformers.
+        graphs: the default first.
+        built: the decoder, whose inputs say how large the cache is.
         pad: the token that fills up shorter prompts.
     """
-    settings = genai_config(model, graph, built, pad)
-    (folder / "genai_config.json").write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
+    for graph in graphs:
+        parts = [ir.load(folder / path) for path in graph.paths]
+        split_for_genai(*parts)
+        for part, path in zip(parts, replace(graph, parts=GENAI[2]).paths, strict=True):
+            ir.save(part, folder / path)
+    files = [path.as_posix() for path in genai_files(graphs[0], folder).values()]
+    _write_settings(folder, _speech_config(model, files, built, pad))
+
+
+def _speech_config(model: Any, files: Sequence[str], built: ir.Graph, pad: int) -> dict[str, Any]:
+    config, generation = model.config, model.generation_config
+    shapes = {str(value.name): value.shape for value in built.inputs}
+    own = "past_key_values.{}.decoder.{}"
+    cache = shapes[own.format(0, "key")]
+    heads, size = (int(str(cache[axis])) for axis in (1, 3)) if cache is not None else (1, 1)
+    layers = sum(own.format(i, "key") in shapes for i in range(len(shapes)))
+    context = int(config.max_target_positions)
+    sizes = {"head_size": size, "hidden_size": int(config.d_model), "num_attention_heads": heads,
+             "num_hidden_layers": layers, "num_key_value_heads": heads}  # fmt: skip
+    options = {"session_options": {"log_id": "onnxruntime-genai", "provider_options": []}}
+    parts = ("key", "value")
+    past = {f"past_{p}_names": own.format("%d", p) for p in parts}
+    crossed = {f"cross_past_{p}_names": f"past_key_values.%d.encoder.{p}" for p in parts}
+    present = {f"present_{p}_names": f"present.%d.decoder.{p}" for p in parts}
+    states = {f"cross_present_{p}_names": f"present.%d.encoder.{p}" for p in parts}
+    eos = generation.eos_token_id
+    return {
+        "model": {
+            "bos_token_id": _first(generation.bos_token_id, pad),
+            "context_length": context,
+            "decoder": {
+                **options, "filename": files[1], **sizes,
+                "inputs": {"input_ids": "input_ids"} | past | crossed,
+                "outputs": {"logits": "logits"} | present,
+            },
+            "encoder": {
+                **options, "filename": files[0], **sizes,
+                "inputs": {"audio_features": "input_features"},
+                "outputs": {"encoder_hidden_states": "last_hidden_state"} | states,
+            },
+            "eos_token_id": pad if eos is None else eos,
+            "pad_token_id": pad,
+            "type": "whisper",
+            "vocab_size": int(config.vocab_size),
+        },
+        "search": _search(generation, context),
+    }  # fmt: skip
 
 
 def genai_config(model: Any, graph: Graph, built: ir.Graph, pad: int) -> dict[str, Any]:
@@ -105,7 +199,7 @@ def _search(generation: Any, context: int) -> dict[str, Any]:
         "no_repeat_ngram_size": 0,
         "num_beams": 1,
         "num_return_sequences": 1,
-        # The graph's cache is as long as the tokens seen; a shared buffer would be longer.
+        # The graph's cache is as long as the tokens seen; `write_genai` knows of another.
         "past_present_share_buffer": False,
         "repetition_penalty": float(generation.repetition_penalty or 1.0),
         "temperature": float(generation.temperature or 1.0),

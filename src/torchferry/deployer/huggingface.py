@@ -87,6 +87,21 @@ def copy_processor(source: str, folder: Path) -> None:
                 target = folder / path.relative_to(place)
                 target.parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, target)
+        _split_processor(folder)
+
+
+def _split_processor(folder: Path) -> None:
+    """Write what older readers and JavaScript look for, where transformers 5 writes one file."""
+    whole, part = folder / "processor_config.json", folder / "preprocessor_config.json"
+    if not whole.is_file() or part.is_file():
+        return
+    settings, error = attempt(lambda: json.loads(whole.read_text("utf-8")))
+    if error is not None or not isinstance(settings, dict):
+        raise UsageError(f"{whole.name} of the model is no JSON object: copy it again")
+    for name in ("feature_extractor", "image_processor"):
+        if isinstance(settings.get(name), dict):
+            kept = {"processor_class": settings.get("processor_class")} | settings[name]
+            _write(part, {key: value for key, value in kept.items() if value is not None})
 
 
 def write_configs(model: Any, folder: Path, graphs: Sequence[Graph]) -> None:
@@ -110,9 +125,10 @@ def deployed_config(model: Any, folder: Path, graphs: Sequence[Graph]) -> dict[s
     settings["architectures"] = settings["architectures"] or [type(model).__name__]
     _make_readable(settings)
     external = {
-        graph.path.name: 1
+        path.name: 1
         for graph in graphs
-        if (folder / graph.path).with_name(f"{graph.path.name}_data").is_file()
+        for path in graph.paths
+        if (folder / path).with_name(f"{path.name}_data").is_file()
     }
     script: dict[str, Any] = {"use_external_data_format": external}
     halves = {graph.dtype: "float16" for graph in graphs if graph.floats == "fp16"}

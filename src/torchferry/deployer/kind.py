@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torchferry.deployer.layout import DECODER, ENCODER, MODEL
 from torchferry.errors import UsageError
 from torchferry.values.caches import cache_tensors
 from torchferry.values.kinds import attempt
@@ -13,7 +14,12 @@ from torchferry.zoo.inputs.text import parameters_of
 
 __all__ = ["KINDS", "Kind", "Task", "check_cache", "check_runtimes", "kind_of", "task_of"]
 
-Kind = Literal["decoder", "encoder", "image"]
+Kind = Literal["decoder", "encoder", "image", "audio", "seq2seq", "speech"]
+"""``image`` and ``audio`` are encoders of pixels and of waveforms, ``seq2seq`` and ``speech`` are
+encoder-decoders, of text and of sound."""
+
+
+_POSITIONS = 1500  # of Whisper's encoder, each of two frames; genai knows no other number
 
 
 @dataclass(frozen=True)
@@ -23,16 +29,28 @@ class Traits:
     Attributes:
         runtimes: that take it.
         kernel: of int8.
+        parts: what its graphs are called.
     """
 
     runtimes: tuple[str, ...]
     kernel: Literal["blocks", "dynamic"]
+    parts: tuple[str, ...] = (MODEL,)
+
+    @property
+    def generates(self) -> bool:
+        """Whether tokens are what it is used for."""
+        return self.kernel == "blocks"
 
 
 KINDS: dict[Kind, Traits] = {
     "decoder": Traits(("onnxruntime", "genai", "optimum", "transformers.js"), "blocks"),
     "encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "image": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
+    "audio": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
+    "seq2seq": Traits(("onnxruntime", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)),
+    "speech": Traits(
+        ("onnxruntime", "genai", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)
+    ),
 }
 
 
@@ -49,7 +67,20 @@ class Task:
     optimum: str
 
 
+_NOUNS: dict[Kind, str] = {"seq2seq": "encoder-decoder", "speech": "encoder-decoder"}
 _TASKS = {
+    **{
+        f"{name}ForSequenceClassification": Task(
+            "audio-classification", "ORTModelForAudioClassification"
+        )
+        for name in ("Wav2Vec2", "Hubert", "WavLM", "UniSpeech")
+    },
+    "ForCTC": Task("automatic-speech-recognition", "ORTModelForCTC"),
+    "WhisperForConditionalGeneration": Task(
+        "automatic-speech-recognition", "ORTModelForSpeechSeq2Seq"
+    ),
+    "ForConditionalGeneration": Task("text2text-generation", "ORTModelForSeq2SeqLM"),
+    "MTModel": Task("translation", "ORTModelForSeq2SeqLM"),
     "ForCausalLM": Task("text-generation", "ORTModelForCausalLM"),
     "LMHeadModel": Task("text-generation", "ORTModelForCausalLM"),
     "ForSequenceClassification": Task("text-classification", "ORTModelForSequenceClassification"),
@@ -82,15 +113,21 @@ def kind_of(model: Any, title: str) -> Kind:
         getattr(model, "encoder", None), "config", 0
     )
     text, image = "input_ids" in parameters, "pixel_values" in parameters
-    if not config or text == image or getattr(config, "is_encoder_decoder", False):
+    sound = "input_features" in parameters
+    can_generate = getattr(model, "can_generate", None)
+    generates = can_generate is not None and can_generate()
+    both = bool(getattr(config, "is_encoder_decoder", False))
+    if both and generates and text + image + sound == 1 and not image:
+        return "seq2seq" if text else "speech"
+    wave = "input_values" in parameters
+    if not config or text + image + wave != 1 or both:
         raise UsageError(
-            f"{title} is {type(model).__name__}: torchferry deploys decoders, encoders and image "
-            "models of transformers. Use torchferry export for this one"
+            f"{title} is {type(model).__name__}: torchferry deploys decoders, encoder-decoders, "
+            "encoders, image and audio models of transformers. Use torchferry export for this one"
         )
-    if image:
-        return "image"
-    generates = getattr(model, "can_generate", None)
-    return "decoder" if generates is not None and generates() else "encoder"
+    if image or wave:
+        return "image" if image else "audio"
+    return "decoder" if generates else "encoder"
 
 
 def check_cache(inputs: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -116,7 +153,13 @@ def check_cache(inputs: Sequence[Mapping[str, Any]], title: str) -> None:
 
 
 def check_runtimes(
-    kind: Kind, runtimes: Sequence[str], precisions: Sequence[str], tokenizer: Any, title: str
+    kind: Kind,
+    runtimes: Sequence[str],
+    precisions: Sequence[str],
+    tokenizer: Any,
+    *,
+    title: str,
+    config: Any = None,
 ) -> None:
     """Refuse, before any work is done, what a runtime or a recipe cannot take.
 
@@ -125,15 +168,22 @@ def check_runtimes(
     """
     unable = [name for name in runtimes if name not in KINDS[kind].runtimes]
     if unable:
-        raise UsageError(f"{unable[0]} runs no {kind}, which {title} is: leave it out of --for")
+        noun = _NOUNS.get(kind, kind)
+        raise UsageError(f"{unable[0]} runs no {noun}, which {title} is: leave it out of --for")
     wanting = [name for name in runtimes if name in ("genai", "transformers.js")]
-    if tokenizer is None and wanting and kind != "image":
+    if tokenizer is None and wanting and kind not in ("image", "audio"):
         raise UsageError(
             f"{title} has no tokenizer, and {wanting[0]} does not run without: give a model "
             "folder that holds one, or deploy --for onnxruntime"
         )
+    frames = getattr(config, "max_source_positions", _POSITIONS)
+    if kind == "speech" and "genai" in runtimes and frames != _POSITIONS:
+        raise UsageError(
+            f"genai runs models that hear {2 * _POSITIONS} frames at a time, and {title} hears "
+            f"{2 * frames}: leave genai out of --for"
+        )
     if "int4" in precisions and kind != "decoder":
         raise UsageError(
-            f"int4 is for decoders, and {title} is an {kind} model: int8 takes half the size of "
-            "fp16 and computes nearly the same"
+            f"int4 is for decoders, and {title} is an {_NOUNS.get(kind, kind)} model: int8 takes "
+            "half the size of fp16 and computes nearly the same"
         )

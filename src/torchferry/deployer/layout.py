@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchferry.errors import UsageError
 
 __all__ = [
-    "FOLDER", "GRAPHS", "PRECISIONS", "RUNTIMES", "Graph", "chosen_graphs", "read_choice",
+    "DECODER", "ENCODER", "FOLDER", "GENAI", "GRAPHS", "MODEL", "PRECISIONS", "RUNTIMES",
+    "Graph", "chosen_graphs", "genai_files", "optimum_names", "read_choice",
 ]  # fmt: skip
 
 FOLDER = "onnx"
 """Where the graphs lie below a Hugging Face folder: transformers.js looks nowhere else."""
+MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model_merged"
+"""What files of graphs are called: of a model in one, and of an encoder-decoder in two."""
+GENAI = {1: ("genai_model",), 2: ("genai_encoder", "genai_decoder")}
+"""The same for genai, by how many there are: see `grouped` and `merge` for what is different."""
 RUNTIMES = ("onnxruntime", "genai", "optimum", "transformers.js")
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 
@@ -24,22 +29,29 @@ class Graph:
 
     Attributes:
         name: as reports call it.
-        stem: of its file: ``model_q4`` is ``onnx/model_q4.onnx``, as transformers.js wants it.
+        end: of its files' names: ``_q4`` is ``onnx/model_q4.onnx``, as transformers.js wants it.
         floats: what is not quantized: ``fp32`` or ``fp16``.
         recipe: bits of the weights, ``int8`` or ``int4``; empty for none.
         dtype: what transformers.js calls it.
+        parts: what its files are called without the end, the one that gives logits last.
     """
 
     name: str
-    stem: str
+    end: str
     floats: str
     recipe: str
     dtype: str
+    parts: tuple[str, ...] = (MODEL,)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Of the files, below the folder."""
+        return tuple(Path(FOLDER) / f"{part}{self.end}.onnx" for part in self.parts)
 
     @property
     def path(self) -> Path:
-        """Of the file, below the folder."""
-        return Path(FOLDER) / f"{self.stem}.onnx"
+        """Of the file that gives logits."""
+        return self.paths[-1]
 
     @property
     def exact(self) -> bool:
@@ -48,13 +60,39 @@ class Graph:
 
 
 GRAPHS = (
-    Graph("fp32", "model", "fp32", "", "fp32"),
-    Graph("fp16", "model_fp16", "fp16", "", "fp16"),
-    Graph("int8", "model_quantized", "fp32", "int8", "q8"),
-    Graph("int4", "model_q4", "fp32", "int4", "q4"),
-    Graph("int4+fp16", "model_q4f16", "fp16", "int4", "q4f16"),
+    Graph("fp32", "", "fp32", "", "fp32"),
+    Graph("fp16", "_fp16", "fp16", "", "fp16"),
+    Graph("int8", "_quantized", "fp32", "int8", "q8"),
+    Graph("int4", "_q4", "fp32", "int4", "q4"),
+    Graph("int4+fp16", "_q4f16", "fp16", "int4", "q4f16"),
 )
 """The last one is for WebGPU: it comes if both int4 and fp16 are asked for."""
+
+
+def genai_files(graph: Graph, folder: Path) -> dict[str, Path]:
+    """The files that genai runs, by what its configuration calls them.
+
+    Args:
+        graph: which graph.
+        folder: of the deployment, in which genai may have files of its own.
+    """
+    own = replace(graph, parts=GENAI[len(graph.parts)]).paths
+    paths = own if (folder / own[-1]).is_file() else graph.paths
+    names = ("encoder", "decoder")[-len(paths) :]
+    return dict(zip(names, paths, strict=True))
+
+
+def optimum_names(graph: Graph) -> dict[str, str]:
+    """Arguments of optimum's ``from_pretrained`` that name the files of a graph.
+
+    A merged decoder that is not called as optimum expects has to be named for both of its uses,
+    and is loaded twice.
+    """
+    if len(graph.paths) == 1:
+        return {"file_name": graph.path.name}
+    encoder, decoder = (path.name for path in graph.paths)
+    both = {"decoder_file_name": decoder, "decoder_with_past_file_name": decoder}
+    return {"encoder_file_name": encoder, **both} if graph.end else {}
 
 
 def read_choice(text: str | Sequence[str], known: Sequence[str], what: str) -> tuple[str, ...]:
@@ -80,13 +118,15 @@ def read_choice(text: str | Sequence[str], known: Sequence[str], what: str) -> t
     return chosen
 
 
-def chosen_graphs(precisions: Sequence[str]) -> tuple[Graph, ...]:
+def chosen_graphs(
+    precisions: Sequence[str], parts: tuple[str, ...] = (MODEL,)
+) -> tuple[Graph, ...]:
     """The graphs that some precisions stand for; the first of them is the folder's default.
 
-    >>> [graph.stem for graph in chosen_graphs(("int4", "fp16"))]
+    >>> [graph.path.stem for graph in chosen_graphs(("int4", "fp16"))]
     ['model_q4', 'model_fp16', 'model_q4f16']
     """
-    by_name = {graph.name: graph for graph in GRAPHS}
+    by_name = {graph.name: replace(graph, parts=parts) for graph in GRAPHS}
     graphs = [by_name[name] for name in precisions]
     both = {"int4", "fp16"} <= {*precisions}
     return (*graphs, *([by_name["int4+fp16"]] if both else []))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torchferry.deployer.decoder import load_decoder
 from torchferry.deployer.manifest import is_deployed, read_manifest
+from torchferry.deployer.seq2seq import GENERATORS
 from torchferry.exporter import program
 
 __all__ = ["load"]
@@ -17,8 +17,8 @@ def load(path: Path | str, *, graph: str | None = None) -> Any:
 
     Args:
         path: an ``.onnx`` file or the folder of an export: gives an `OnnxProgram`; or a deployed
-            folder: of a decoder it gives a model with transformers' ``generate(...)`` that runs
-            onnxruntime, of another model an `OnnxProgram` of the graph.
+            folder: of a decoder or an encoder-decoder it gives a model with transformers'
+            ``generate(...)`` that runs onnxruntime, of another model an `OnnxProgram`.
         graph: which graph of a deployed folder: ``"onnx/model_q4.onnx"``; its default when
             ``None``.
 
@@ -31,4 +31,5 @@ def load(path: Path | str, *, graph: str | None = None) -> Any:
         return program.load(path)
     manifest = read_manifest(path)
     file = path / (graph or manifest.graphs[0])
-    return load_decoder(path, file) if manifest.kind == "decoder" else program.load(file)
+    load_generator = GENERATORS.get(manifest.kind)
+    return program.load(file) if load_generator is None else load_generator(path, file)

@@ -29,7 +29,7 @@ class Manifest:
     """What stands in the file.
 
     Attributes:
-        kind: ``decoder``, ``encoder`` or ``image``.
+        kind: ``decoder``, ``encoder``, ``image``, ``audio``, ``seq2seq`` or ``speech``.
         graphs: the graphs' files below the folder, the default first.
         files: everything below the folder, this file included.
         torchferry: the version that wrote it.

@@ -8,17 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from torchferry.deployer.corpus import Batch
-from torchferry.deployer.decoder import load_decoder
+from torchferry.deployer.corpus import Prompt, Sound
+from torchferry.deployer.kind import Kind
 from torchferry.deployer.layout import Graph
 from torchferry.deployer.likeness import Feeds, Likeness, Outputs, compare_outputs
-from torchferry.deployer.reference import Agreement, Generated, Logits, measure
+from torchferry.deployer.reference import (
+    Agreement,
+    Generated,
+    Logits,
+    generated,
+    measure,
+    predict,
+)
 from torchferry.deployer.runtimes import RUNNERS, Request, generate_there, outputs_there
+from torchferry.deployer.seq2seq import GENERATORS
 from torchferry.errors import RunError
 
-__all__ = ["Proof", "Run", "compare_tokens", "describe_runs", "prove_decoder", "prove_outputs"]
+__all__ = ["Proof", "Run", "compare_tokens", "describe_runs", "prove_generator", "prove_outputs"]
 
 _TIES = {"fp32": 1e-5, "fp16": 1e-2}
 """Relative to the largest logit: the best two tokens are a tie if they are no further apart."""
@@ -77,12 +83,13 @@ class Proof:
         ]
 
 
-def prove_decoder(
+def prove_generator(
     folder: Path,
     graphs: Sequence[Graph],
     runtimes: Sequence[str],
     *,
-    batches: Sequence[Batch],
+    kind: Kind,
+    batches: Sequence[Prompt],
     wanted: Generated,
     logits: Logits,
     pad: int,
@@ -90,42 +97,41 @@ def prove_decoder(
 ) -> Proof:
     """Generate with every graph in every runtime, and measure every graph on texts.
 
-    Tokens of fp32 and fp16 are compared with PyTorch's. Those of quantized graphs are compared
-    with what the same graph gives in onnxruntime: runtimes must not differ, while the weights do.
+    Tokens of fp32 and fp16 are compared with PyTorch's, those of quantized graphs with what the
+    same graph gives in onnxruntime: runtimes must not differ, while the weights do.
 
     Args:
         folder: of the deployment.
         graphs: to run.
         runtimes: their names.
-        batches: prompts.
+        kind: of the model.
+        batches: prompts; the first stands alone.
         wanted: PyTorch's tokens for them.
         logits: PyTorch's for the texts.
         pad: the token that fills up.
         begin: is given the name of each step.
     """
     proof = Proof()
-    steps = len(wanted.margins[0])
+    steps, heard = len(wanted.margins[0]), _first_sound(batches)
     versions = {name: RUNNERS[name].installed() for name in runtimes}
     for graph in graphs:
         begin(f"measure {graph.name}")
-        decoder = load_decoder(folder, folder / graph.path)
-        proof.agreements[graph.name] = measure(partial(_logits, decoder), logits)
+        model = GENERATORS[kind](folder, folder / graph.path)
+        proof.agreements[graph.name] = measure(partial(predict, model, sound=heard), logits)
         own = None
         for name in ("onnxruntime", *(n for n in runtimes if n != "onnxruntime")):
             begin(f"{graph.name} in {name}")
-            if not versions.get(name, "here"):
+            if not (version := versions.get(name, "here")):
                 proof.runs.append(Run(name, graph, "", None, RUNNERS[name].missing))
                 continue
-            try:
-                result = generate_there(name, Request(folder, graph, batches, steps, pad))
-            except RunError as error:
-                proof.runs.append(Run(name, graph, versions.get(name, ""), False, str(error)))
-                continue
-            own = result if own is None else own
+            asked = Request(folder, kind, graph, batches, steps, pad, wanted.tokens[0][0][:-steps])
             expected = wanted if graph.exact else own
-            same, note = compare_tokens(result, expected, _TIES.get(graph.name, 1e-2))
+            if (name, kind) == ("genai", "speech"):
+                expected = _without_suppression(model, asked)
+            run, tokens = _run_there(name, asked, version, expected)
+            own = tokens if name == "onnxruntime" else own
             if name in versions:
-                proof.runs.append(Run(name, graph, versions[name], same, note))
+                proof.runs.append(run)
     return proof
 
 
@@ -170,9 +176,34 @@ def prove_outputs(
     return proof
 
 
-def _logits(decoder: Any, ids: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = decoder(ids).logits
-    return logits
+def _first_sound(batches: Sequence[Prompt]) -> Sound | None:
+    return batches[0] if isinstance(batches[0], Sound) else None
+
+
+def _run_there(
+    name: str, asked: Request, version: str, expected: Generated | None
+) -> tuple[Run, Generated | None]:
+    """What a runtime gives, and whether it is as expected; the first sets what is expected."""
+    graph = asked.graph
+    try:
+        tokens = generate_there(name, asked)
+    except RunError as error:
+        return Run(name, graph, version, False, str(error)), None
+    if expected is None and name != "onnxruntime":
+        note = "onnxruntime, which it is compared with, fails"
+        return Run(name, graph, version, False, note), tokens
+    same, note = compare_tokens(tokens, expected or tokens, _TIES.get(graph.name, 1e-2))
+    return Run(name, graph, version, same, note), tokens
+
+
+def _without_suppression(model: Any, asked: Request) -> Generated:
+    """What a deployed model gives without the list of tokens that genai does not know of."""
+    said = model.generation_config
+    lists = said.suppress_tokens, said.begin_suppress_tokens
+    said.suppress_tokens = said.begin_suppress_tokens = None
+    tokens = generated(model, asked.batches, asked.steps, asked.pad)
+    said.suppress_tokens, said.begin_suppress_tokens = lists
+    return tokens
 
 
 def compare_tokens(result: Generated, wanted: Generated, tie: float) -> tuple[bool, str]:

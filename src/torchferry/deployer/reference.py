@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from torchferry.deployer.corpus import Batch
+from torchferry.deployer.corpus import Prompt, Sound
 from torchferry.values.fast_path import disable_fast_paths
 
-__all__ = ["Agreement", "Generated", "Logits", "generated", "measure", "record_logits"]
+__all__ = ["Agreement", "Generated", "Logits", "generated", "measure", "predict", "record_logits"]
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,14 @@ class Generated:
     margins: list[list[list[float]]]
 
 
-def generated(model: Any, batches: Sequence[Batch], steps: int, pad: int) -> Generated:
+def generated(model: Any, batches: Sequence[Prompt], steps: int, pad: int) -> Generated:
     """What ``model.generate`` gives, never stopping early."""
     tokens, margins = [], []
     for batch in batches:
         with torch.no_grad():
             result = model.generate(
-                input_ids=batch.input_ids, attention_mask=batch.attention_mask,
-                max_new_tokens=steps, min_new_tokens=steps, do_sample=False, num_beams=1,
-                pad_token_id=pad, return_dict_in_generate=True, output_logits=True,
+                **batch.arguments, max_new_tokens=steps, min_new_tokens=steps, do_sample=False,
+                num_beams=1, pad_token_id=pad, return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
         tokens.append(result.sequences.tolist())
         margins.append([_margins(step.float()) for step in result.logits])
@@ -49,6 +48,25 @@ def _margins(logits: torch.Tensor) -> list[float]:
     best = logits.topk(2, dim=-1).values
     apart = (best[:, 0] - best[:, 1]) / logits.abs().amax(-1).clamp(min=1e-6)
     return [float(value) for value in apart]
+
+
+def predict(model: Any, ids: torch.Tensor, sound: Sound | None = None) -> torch.Tensor:
+    """Logits (batch, sequence, vocabulary) of the tokens that follow in some texts.
+
+    Args:
+        model: of transformers, or a deployed one; an encoder-decoder reads the text that it is
+            to write.
+        ids: tokens (batch, sequence).
+        sound: what a model of speech hears, one recording.
+    """
+    if sound is not None:
+        outputs = model(input_features=sound.input_features, decoder_input_ids=ids)
+    elif model.config.is_encoder_decoder:
+        outputs = model(input_ids=ids, decoder_input_ids=ids)
+    else:
+        outputs = model(ids)
+    logits: torch.Tensor = outputs.logits
+    return logits
 
 
 @dataclass(frozen=True)

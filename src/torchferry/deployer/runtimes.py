@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from torchferry.deployer.corpus import Batch
-from torchferry.deployer.decoder import load_decoder, open_session
-from torchferry.deployer.kind import task_of
-from torchferry.deployer.layout import FOLDER, Graph
+from torchferry.deployer.corpus import Batch, Prompt, Sound
+from torchferry.deployer.kind import Kind, task_of
+from torchferry.deployer.layout import FOLDER, Graph, genai_files, optimum_names
 from torchferry.deployer.likeness import Feeds, Outputs
 from torchferry.deployer.reference import Generated, generated
+from torchferry.deployer.seq2seq import GENERATORS
 from torchferry.errors import FerryError, RunError
+from torchferry.runner import open_session
 from torchferry.values.kinds import attempt
 
 __all__ = ["RUNNERS", "Request", "Runner", "generate_there", "outputs_there"]
@@ -37,17 +38,21 @@ class Request:
 
     Attributes:
         folder: of the deployment.
+        kind: of the model.
         graph: which of its graphs.
         batches: prompts.
         steps: tokens to generate.
         pad: the token that fills up.
+        start: tokens that the decoder of an encoder-decoder starts with.
     """
 
     folder: Path
+    kind: Kind
     graph: Graph
-    batches: Sequence[Batch]
+    batches: Sequence[Prompt]
     steps: int
     pad: int
+    start: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ def _package(name: str) -> Callable[[], str]:
 
 
 def _in_onnxruntime(request: Request) -> Generated:
-    model = load_decoder(request.folder, request.folder / request.graph.path)
+    model = GENERATORS[request.kind](request.folder, request.folder / request.graph.path)
     return generated(model, request.batches, request.steps, request.pad)
 
 
@@ -135,24 +140,38 @@ def _outputs_in_onnxruntime(folder: Path, graph: Graph, feeds: Sequence[Feeds]) 
 def _in_genai(request: Request) -> Generated:
     genai: Any = importlib.import_module("onnxruntime_genai")
     config = genai.Config(str(request.folder))
-    decoder = {"filename": request.graph.path.as_posix()}
-    config.overlay(json.dumps({"model": {"decoder": decoder}}))
+    files = genai_files(request.graph, request.folder).items()
+    names = {name: {"filename": path.as_posix()} for name, path in files}
+    config.overlay(json.dumps({"model": names}))
     model = genai.Model(config)
     tokens = []
     for batch in request.batches:
-        rows, length = batch.input_ids.shape
+        if isinstance(batch, Batch):
+            prompt, ids = batch.input_ids.tolist(), _filled_right(batch)
+        else:
+            prompt = [list(request.start)] * len(batch.input_features)
+            ids = np.array(prompt)
+        rows, length = ids.shape
         chosen = genai.GeneratorParams(model)
         longest = length + request.steps
         chosen.set_search_options(
             batch_size=rows, min_length=longest, max_length=longest, do_sample=False, num_beams=1
         )
         generator = genai.Generator(model, chosen)
-        generator.append_tokens(_filled_right(batch).astype(np.int32))
+        if isinstance(batch, Sound):
+            features = _features(batch, request.graph)  # genai reads it later where it lies
+            generator.set_model_input("input_features", features)
+        generator.append_tokens(ids.astype(np.int32))
         while not generator.is_done():
             generator.generate_next_token()
         new = [generator.get_sequence(row).tolist()[length:] for row in range(rows)]
-        tokens.append([a + b for a, b in zip(batch.input_ids.tolist(), new, strict=True)])
+        tokens.append([a + b for a, b in zip(prompt, new, strict=True)])
     return Generated(tokens, [])
+
+
+def _features(sound: Sound, graph: Graph) -> np.ndarray[Any, Any]:
+    kind = np.float16 if graph.floats == "fp16" else np.float32
+    return np.ascontiguousarray(sound.input_features.numpy().astype(kind))
 
 
 def _filled_right(batch: Batch) -> np.ndarray[Any, Any]:
@@ -165,20 +184,22 @@ def _filled_right(batch: Batch) -> np.ndarray[Any, Any]:
 
 
 def _in_optimum(request: Request) -> Generated:
-    optimum: Any = importlib.import_module("optimum.onnxruntime")
-    model = optimum.ORTModelForCausalLM.from_pretrained(
-        request.folder, subfolder=FOLDER, file_name=request.graph.path.name, local_files_only=True
-    )
+    model = _load_in_optimum(request.folder, request.graph)
     tokens = generated(model, request.batches, request.steps, request.pad)
     return Generated(tokens.tokens, [])
 
 
-def _outputs_in_optimum(folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+def _load_in_optimum(folder: Path, graph: Graph) -> Any:
     optimum: Any = importlib.import_module("optimum.onnxruntime")
     settings = json.loads((folder / "config.json").read_text("utf-8"))
-    model = getattr(optimum, task_of(settings["architectures"][0]).optimum).from_pretrained(
-        folder, subfolder=FOLDER, file_name=graph.path.name, local_files_only=True
+    model_class = getattr(optimum, task_of(settings["architectures"][0]).optimum)
+    return model_class.from_pretrained(
+        folder, subfolder=FOLDER, local_files_only=True, **optimum_names(graph)
     )
+
+
+def _outputs_in_optimum(folder: Path, graph: Graph, feeds: Sequence[Feeds]) -> list[Outputs]:
+    model = _load_in_optimum(folder, graph)
     return [{name: torch.as_tensor(x) for name, x in model(**fed).items()} for fed in feeds]
 
 
@@ -196,7 +217,7 @@ def _node(script: str, argument: str) -> str:
         command, capture_output=True, text=True, timeout=_NODE_SECONDS, check=False
     )
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
+        lines = [line.strip() for line in done.stderr.splitlines() if "Error: " in line]
         said = lines[0] if lines else done.stderr.strip()
         raise RunError(f"node fails: {said[:400]}")
     return done.stdout
@@ -216,12 +237,26 @@ def _in_transformers_js(request: Request) -> Generated:
         "dtype": request.graph.dtype,
         "steps": request.steps,
         "pad": request.pad,
+        "kind": request.kind,
         "batches": [
-            {"ids": batch.input_ids.tolist(), "mask": batch.attention_mask.tolist()}
-            for batch in request.batches
+            {name: _as_json(x) for name, x in batch.arguments.items()}
+            for prompt in request.batches
+            for batch in _rows(prompt)
         ],
     }
-    return Generated(_run_script("generate.mjs", request.folder, asked), [])
+    tokens = iter(_run_script("generate.mjs", request.folder, asked))
+    joined = [
+        [row for _, batch in zip(_rows(prompt), tokens, strict=False) for row in batch]
+        for prompt in request.batches
+    ]
+    return Generated(joined, [])
+
+
+def _rows(prompt: Prompt) -> list[Prompt]:
+    """Prompts as transformers.js takes them: recordings one by one."""
+    if isinstance(prompt, Batch):
+        return [prompt]
+    return [replace(prompt, input_features=row[None]) for row in prompt.input_features]
 
 
 def _run_script(name: str, folder: Path, asked: dict[str, Any]) -> Any:
@@ -239,16 +274,19 @@ def _run_script(name: str, folder: Path, asked: dict[str, Any]) -> Any:
 def _outputs_in_transformers_js(
     folder: Path, graph: Graph, feeds: Sequence[Feeds]
 ) -> list[Outputs]:
-    sets = [
-        {name: {"type": str(x.dtype).removeprefix("torch."), "dims": list(x.shape),
-                "data": x.flatten().tolist()} for name, x in fed.items()}
-        for fed in feeds
-    ]  # fmt: skip
+    sets = [{name: _as_json(x) for name, x in fed.items()} for fed in feeds]
     answer = _run_script("outputs.mjs", folder, {"dtype": graph.dtype, "sets": sets})
     return [
         {name: torch.tensor(x["data"]).reshape(x["dims"]) for name, x in one.items()}
         for one in answer
     ]
+
+
+def _as_json(x: torch.Tensor | str) -> dict[str, Any] | str:
+    if isinstance(x, str):
+        return x
+    kind = str(x.dtype).removeprefix("torch.")
+    return {"type": kind, "dims": list(x.shape), "data": x.flatten().tolist()}
 
 
 RUNNERS = {

@@ -24,7 +24,7 @@ from torchferry.values.step import LIFTED, Step, read_state
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Session", "run"]
+__all__ = ["Session", "open_session", "run"]
 
 # By the type onnxruntime prints: torch's dtype and ONNX's element type.
 _TYPES = {
@@ -86,11 +86,9 @@ class Session:
             RunError: onnxruntime cannot load it; names the node it blames.
         """
         self.path = Path(path)
-        if not self.path.is_file():
-            raise UsageError(f"no model at {self.path}")
-        self._providers = _known(providers or ["CPUExecutionProvider"])
-        self._threads = threads or 0
-        metadata = self._loaded().get_modelmeta().custom_metadata_map
+        self._providers = providers
+        self._threads = threads
+        metadata = self.session.get_modelmeta().custom_metadata_map
         if SIGNATURE_KEY not in metadata:
             raise UsageError(
                 f"{self.path} does not say how its inputs are nested: it was not written by "
@@ -113,38 +111,10 @@ class Session:
             raise UsageError(f"{self.path} takes {strange.pop()}, which torchferry cannot feed")
         self._kinds = {name: _TYPES[kind][1] for name, kind in inputs.items()}
 
-    def _loaded(self) -> onnxruntime.InferenceSession:
-        """The session, unless the model needs a newer onnxruntime.
-
-        Raises:
-            UsageError: the model says that this onnxruntime is too old.
-        """
-        try:
-            session = self.session
-        except RunError as error:
-            if said := too_old(self.path, _least_onnxruntime(self.path)):
-                raise UsageError(said) from error
-            raise
-        metadata = session.get_modelmeta().custom_metadata_map
-        if said := too_old(self.path, metadata.get(LEAST_KEY)):
-            raise UsageError(said)
-        return session
-
     @cached_property
     def session(self) -> onnxruntime.InferenceSession:
-        """The session of onnxruntime, loaded again after `unload`.
-
-        Raises:
-            RunError: onnxruntime cannot load the model; names the node it blames.
-        """
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # errors come back as exceptions
-        options.intra_op_num_threads = self._threads
-        try:
-            return onnxruntime.InferenceSession(str(self.path), options, providers=self._providers)
-        except ort_errors() as error:
-            said = f"onnxruntime cannot load {self.path}: {_brief(error)}"
-            raise RunError(said, node=_node(error)) from error
+        """The session of onnxruntime, loaded again after `unload`; raises as `open_session`."""
+        return open_session(self.path, providers=self._providers, threads=self._threads)
 
     def unload(self) -> None:
         """Free onnxruntime's memory; the next call loads the file again."""
@@ -232,6 +202,39 @@ class Session:
             said = f"onnxruntime failed: {_brief(error)}, on {shapes[:600]}"
             raise RunError(said, node=_node(error)) from error
         return dict(zip(self._outputs, map(_tensor, results), strict=True))
+
+
+def open_session(
+    path: Path, *, providers: Sequence[str] | None = None, threads: int | None = None
+) -> onnxruntime.InferenceSession:
+    """Load any ONNX model, as it stands.
+
+    Args:
+        path: the ``.onnx`` file.
+        providers: onnxruntime's execution providers; the CPU's when ``None``.
+        threads: that it may use; as many as there are cores when ``None``.
+
+    Raises:
+        UsageError: the file does not exist, or says that it needs a newer onnxruntime; or
+            onnxruntime has no such provider.
+        RunError: onnxruntime cannot load the model; names the node it blames.
+    """
+    if not path.is_file():
+        raise UsageError(f"no model at {path}")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors come back as exceptions
+    options.intra_op_num_threads = threads or 0
+    known = _known(providers or ["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=known)
+    except ort_errors() as error:
+        if old := too_old(path, _least_onnxruntime(path)):
+            raise UsageError(old) from error
+        said = f"onnxruntime cannot load {path}: {_brief(error)}"
+        raise RunError(said, node=_node(error)) from error
+    if old := too_old(path, session.get_modelmeta().custom_metadata_map.get(LEAST_KEY)):
+        raise UsageError(old)
+    return session
 
 
 def _least_onnxruntime(path: Path) -> str:

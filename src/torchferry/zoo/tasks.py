@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from torchferry.errors import UsageError
+from torchferry.zoo.inputs.audio import waveform_sets
 from torchferry.zoo.inputs.image import image_inputs, image_sets
+from torchferry.zoo.inputs.seq2seq import decode_sets, encoder_sets, feature_sets
 from torchferry.zoo.inputs.text import (
     Inputs,
     decoder_inputs,
@@ -25,6 +27,9 @@ from torchferry.zoo.weights import seeded
 __all__ = ["decoder_inputs", "encoder_inputs", "image_inputs", "input_sets"]
 
 
+_LEAST_WINDOW = 16  # tokens; a smaller one is full in every set
+
+
 def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
     """Return keyword arguments of ``forward`` in three different sizes.
 
@@ -33,7 +38,8 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
 
     Args:
         model: a transformers ``PreTrainedModel``: a decoder with a cache (which is filled by a
-            run of the model itself), an encoder of text, or a model of images.
+            run of the model itself), an encoder of text, a model of images or of raw sound, or an
+            encoder-decoder, which gets steps of its decoder.
         seed: of the inputs; PyTorch's global generator is left as it is.
 
     Raises:
@@ -42,18 +48,32 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
     generator = seeded(seed)
     parameters = parameters_of(model)
     config: Any = getattr(model, "config", None)
-    if config is None or getattr(config, "is_encoder_decoder", False):
+    if config is None:
         raise unsupported(model)
+    if getattr(config, "is_encoder_decoder", False):
+        return _steps_of_both(model, generator)
     if "input_ids" in parameters and "pixel_values" not in parameters:
         sets = _text_sets(model, generator)
     elif "pixel_values" in parameters and "input_ids" not in parameters:
         sets = image_sets(model, generator)
+    elif "input_values" in parameters and not {"input_ids", "pixel_values"} & {*parameters}:
+        sets = waveform_sets(model, generator)
     else:
         raise unsupported(model)
     required = {name for name, p in parameters.items() if p.default is p.empty}
     if not required <= set(sets[0]):
         raise unsupported(model)
     return sets
+
+
+def _steps_of_both(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
+    """Steps of the decoder of an encoder-decoder that generates."""
+    can_generate: Any = getattr(model, "can_generate", None)
+    makers = {"input_ids": encoder_sets, "input_features": feature_sets}
+    encoded = next((makers[name] for name in parameters_of(model) if name in makers), None)
+    if encoded is None or can_generate is None or not can_generate():
+        raise unsupported(model)
+    return decode_sets(encoded)(model, generator)
 
 
 def _text_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
@@ -107,7 +127,10 @@ def _distinct_sizes(model: nn.Module) -> tuple[int, int, int]:
     sequence = _first(range(3, 100), fixed | {batch})
     # RoBERTa counts positions from the number of its padding token on
     longest = (getattr(config, "max_position_embeddings", None) or 1024) - pad_token(model) - 1
-    most = min(30, longest - sequence - 2)
+    # Masks of a full window are made in another way, and only one way is captured.
+    window = getattr(config, "sliding_window", None) or longest
+    window = window if window >= _LEAST_WINDOW else longest
+    most = min(30, min(longest, window) - sequence - 2)
     past = _first(range(most, 2, -1), fixed | {batch, sequence} | {f - sequence for f in fixed})
     return batch, sequence, past
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -10,6 +13,7 @@ from torchferry.zoo.inputs.text import Inputs
 __all__ = ["waveform_sets"]
 
 _SIZES = ((3, 700, ()), (2, 840, (0, 300)), (1, 520, ()))
+_STEP = 20  # samples of a frame, of a model that takes these sizes
 
 
 def waveform_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
@@ -18,15 +22,16 @@ def waveform_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
     The second set is padded on the right, with zeros.
 
     Args:
-        model: not looked at: every model of raw sound takes the same.
+        model: whose strides say how many samples make a frame.
         generator: where the samples come from.
     """
-    del model
+    config: Any = getattr(model, "config", None)
+    more = math.prod(getattr(config, "conv_stride", None) or [_STEP]) // _STEP or 1
     sets = []
     for batch, samples, padding in _SIZES:
-        values = torch.randn(batch, samples, generator=generator)
-        mask = torch.ones(batch, samples, dtype=torch.int64)
+        values = torch.randn(batch, samples * more, generator=generator)
+        mask = torch.ones(batch, samples * more, dtype=torch.int64)
         for row, count in enumerate(padding):
-            mask[row, samples - count :] = 0
+            mask[row, (samples - count) * more :] = 0
         sets.append({"input_values": values * mask, "attention_mask": mask})
     return sets

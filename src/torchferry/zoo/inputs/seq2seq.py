@@ -40,8 +40,10 @@ def feature_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
     """``input_features`` (batch, mel bins, frames) of Whisper, whose number of frames is fixed."""
     config: Any = model.config
     shape = (config.num_mel_bins, 2 * config.max_source_positions)
+    dtype = next(model.parameters()).dtype
     return [
-        {"input_features": torch.randn(batch, *shape, generator=generator)} for batch in (3, 2, 1)
+        {"input_features": torch.randn(batch, *shape, generator=generator).to(dtype)}
+        for batch in (3, 2, 1)
     ]
 
 
