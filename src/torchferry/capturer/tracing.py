@@ -17,6 +17,7 @@ from torchferry.capturer.constant import known_constants
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.lifted import name_lifted
+from torchferry.capturer.named_sizes import share_named_sizes
 from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
@@ -104,11 +105,11 @@ def trace_model(
         for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
             layer.cumulative_length = layer.keys.shape[-2]
         try:
-            outcome.program = name_lifted(
-                torch.export.export(
+            with share_named_sizes(seen, args, kwargs, outcome.events):
+                program = torch.export.export(
                     model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
                 )
-            )
+            outcome.program = name_lifted(program)
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error

@@ -45,6 +45,7 @@ class Seam:
 
 _COMPILE = "the torch.compile backend"
 _TORCHLIB = "operators that only onnxscript converts"
+_SHARED = ("one symbol for sizes of one name", "each size has its own: traces take longer")
 _OFF = "onnxscript's lowerings are off: such operators are reported as missing"
 
 SEAMS: dict[str, Seam] = {
@@ -102,6 +103,10 @@ SEAMS: dict[str, Seam] = {
     "torch.fx.experimental._config.patch": Seam(
         "sizes of 0 and 1 in captures", "a size that is 1 in the example may become fixed"
     ),
+    "torch._export.non_strict_utils.fakify": Seam(*_SHARED),
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.create_symbol": Seam(*_SHARED),
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.source_to_var": Seam(*_SHARED),
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.var_to_sources": Seam(*_SHARED),
     "torch._functorch.config.patch": Seam(
         "the lines that a failed capture could not decide", "they are not named"
     ),
