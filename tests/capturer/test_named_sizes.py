@@ -39,7 +39,8 @@ def test_one_symbol_for_a_name_within_an_argument():
     model = Sum()
     program = capture(model, Observation.from_inputs(model, sets())).program
     (x,), first, second, third = symbols_of(program)
-    assert first == second and first[0] == third[0] and third[1] == "5"
+    assert first == second
+    assert third == (first[0], "5")
     assert x != first[0]  # another argument has its own
     assert len(set(first)) == 2
 

@@ -10,6 +10,7 @@ import typer
 from torchferry.cli.options import (
     DtypeOption,
     InputsOption,
+    RepeatOption,
     RewriteOption,
     SizesOption,
     StateChoice,
@@ -44,6 +45,7 @@ def capture(
     ] = True,
     rewrite: RewriteOption = None,
     state: StateOption = StateChoice.refuse,
+    repeat: RepeatOption = True,
 ) -> Report:
     """Capture MODEL with torch.export and run the program at every size that was seen.
 
@@ -70,8 +72,9 @@ def capture(
             lifted = lift_state(source.model, seen) if lift else None
             module, seen = (lifted.model, lifted.seen) if lifted else (source.model, seen)
             made = capturer.capture(
-                module, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite
-            )
+                module, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite,
+                repeat=repeat,
+            )  # fmt: skip
             made = lifted.complete(made) if lifted else made
         with steps.step("check"):
             checks = compare_calls(made.program, seen, made.joined, model=module)
