@@ -11,7 +11,7 @@ from torchferry.seams.pytorch import FakeTensorMode
 
 @pytest.fixture
 def fake():
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         yield mode.from_tensor
 

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from tests.support.identical_layers import CASES
+from tests.support.identical_layers import CASES, Layer, Stack
 from tests.support.same_graph import find_difference
 
 import torchferry
 from torchferry.capturer import capture
+from torchferry.capturer import repeat as repeat_module
+from torchferry.capturer.repeat import Repeated, find_layers
 from torchferry.converter import convert
 from torchferry.observer import Observation
 from torchferry.values.kinds import attempt
@@ -59,3 +61,77 @@ def test_the_graph_and_the_numbers_are_those_of_a_whole_trace(name):
         assert refused is None
         with torch.no_grad():
             torch.testing.assert_close(result, model(x.clone()), equal_nan=True)
+
+
+def test_layers_are_members_of_lists_that_are_built_alike():
+    model = torch.nn.Module()
+    model.stack = Stack([Layer(0), Layer(1), Layer(2, 6)])
+    model.relus = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU())  # too small
+    model.inner = torch.nn.ModuleList([Stack([Layer(0), Layer(1)]), Layer(0)])
+    found = ["stack.layers.0", "stack.layers.1", "inner.0.layers.0", "inner.0.layers.1"]
+    assert [*find_layers(model)] == found
+
+
+class Keeps(Layer):
+    """Uses what a call returned where nobody sees the call of torch."""
+
+    def forward(self, x):
+        y = self.inner(x)
+        with torch._C.DisableTorchFunction():
+            return y * 2
+
+
+def test_a_stand_in_that_escapes_ends_it_and_is_no_failed_strategy():
+    model = Stack([Keeps(index) for index in range(3)]).eval()
+    found = capture(model, observed(model), settle=False)
+    assert [attempt.error for attempt in found.attempts] == [None]
+    assert str(found.repeated) == "0 of 3 layers repeated"
+    assert "used where torch does not say for what" in dict(found.repeated.reasons)["layers.1"]
+    x = torch.randn(6, 4)
+    torch.testing.assert_close(found(x), model(x))
+
+
+def test_an_error_of_the_model_is_the_error_of_a_whole_trace():
+    class Fails(Layer):
+        def forward(self, x):
+            if self.index == 2:
+                raise ValueError("the third layer is broken")
+            return self.inner(x)
+
+    model = Stack([Fails(index) for index in range(3)])
+    seen = Observation.from_inputs(model, [((torch.randn(size, 4),), {}) for size in SIZES])
+    with pytest.raises(torchferry.errors.CaptureError, match="the third layer is broken"):
+        capture(model, seen, settle=False)
+
+
+@pytest.mark.parametrize("off", ["option", "seam"])
+def test_without_it_every_layer_is_traced(off, monkeypatch):
+    if off == "seam":
+        monkeypatch.setattr(repeat_module, "can_repeat", lambda: False)
+    model = Stack([Layer(index) for index in range(3)]).eval()
+    found = capture(model, observed(model), settle=False, repeat=off != "option")
+    assert found.repeated == Repeated()
+
+
+def test_modules_are_as_they_were():
+    model = Stack([Layer(index) for index in range(3)]).eval()
+    forward = Layer.forward
+    capture(model, observed(model), settle=False)
+    assert Layer.forward is forward
+    assert "forward" not in vars(model)
+    assert not any("forward" in vars(layer) for layer in model.layers)
+
+
+def test_the_report_says_what_was_repeated_and_why_others_were_not():
+    make, _ = CASES["a branch of one index"]
+    model = make().eval()
+    sets = [((torch.randn(size, 4),), {}) for size in SIZES]
+    report = torchferry.export(model, sets, budget=0.2).report
+    assert report.ok
+    (section,) = [one for one in report.sections if one.title == "Identical layers"]
+    assert section.blocks[0].rows == (("traced once", "1 of 3 layers repeated"),)
+    ((path, why),) = section.blocks[1].rows
+    assert path == "layers.1"
+    assert "layers.0 makes no more calls" in why
+    assert report.data["repeated"]["like"] == {"layers.2": "layers.0"}
+    assert report.data["repeated"]["reasons"]["layers.1"] == why

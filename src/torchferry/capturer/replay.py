@@ -21,6 +21,9 @@ from torchferry.seams.pytorch import FakeTensor, without_modes
 __all__ = ["Escaped", "Replay", "StandIn", "resolved"]
 
 
+_PURE = (torch.device, torch.promote_types, torch.can_cast)
+
+
 class Escaped(Exception):  # noqa: N818  # nothing failed: the model is traced without notes
     """Code uses a stand-in where nobody compares what it does with it."""
 
@@ -122,8 +125,8 @@ class Replay(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compare a call, or make and note it."""
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "").startswith("sym_"):
-            return func(*args, **kwargs)  # of sizes alone
+        if func in _PURE or getattr(func, "__name__", "").startswith("sym_"):
+            return func(*args, **kwargs)  # no tensors: of sizes and types alone
         if self.note is None:
             reasons = [one.differs(self.count, func, args, kwargs) for one in self._rivals]
             agreed = [one for one, why in zip(self._rivals, reasons, strict=True) if not why]
