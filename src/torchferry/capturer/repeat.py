@@ -42,6 +42,11 @@ class Repeated:
     like: tuple[tuple[str, str], ...] = ()
     reasons: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def note(self) -> str:
+        """Those words behind a comma; ``""`` if none is repeated."""
+        return f", {self}" * bool(self.like)
+
     def __str__(self) -> str:
         return f"{len(self.like)} of {self.layers} layers repeated"
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from torchferry.capturer.note import SYMBOLS
 from torchferry.seams.layers import CALL, ENTER, GIVEN, LAYER, LEAVE, name_node
+from torchferry.seams.pytorch import OpOverload
 
 __all__ = ["NotStamped", "stamp_layers"]
 
@@ -206,6 +206,6 @@ def _name_nodes(program: ExportedProgram, renamed: Mapping[str, fx.Node]) -> Non
 
 def _stem(node: fx.Node) -> str:
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return str(target.overloadpacket.__name__)
     return re.sub(r"_\d+$", "", node.name)

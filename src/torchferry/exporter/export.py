@@ -64,10 +64,9 @@ def export(
     *,
     target: Target = "onnx", opset: int | None = None,
     exporter: Exporter = "to_onnx", tolerance: Tolerance | None = None,
-    title: str = "", steps: Steps | None = None,
-    file: Path | None = None, regions: Sequence[Region] = (),
-    check: bool = True, rewrite: Rewrite = "auto", strict: bool = False,
-    sizes: Stated = None, budget: float | None = None,
+    title: str = "", steps: Steps | None = None, file: Path | None = None,
+    regions: Sequence[Region] = (), check: bool = True, rewrite: Rewrite = "auto",
+    strict: bool = False, sizes: Stated = None, budget: float | None = None,
     progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
     input_names: Names = (), output_names: Names = (), repeat: bool = True,
 ) -> OnnxProgram:  # fmt: skip
@@ -94,7 +93,7 @@ def export(
         state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
         input_names: new names, in order or by the old ones: see `rename_ends`.
         output_names: the same.
-        repeat: whether layers that do what another one does are copied of it; see `capture`.
+        repeat: see `capture`.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -323,8 +322,7 @@ def _converted(
                 found = find_reliances(model, seen)
                 captured = replace(captured, relies=found.asked, unproven=found.unmet)
             captured = plan.lifted.complete(captured) if plan.lifted else captured
-        copied = f", {captured.repeated}" * bool(captured.repeated.like)
-        made(counted(len(captured.program.graph.nodes), "FX node") + copied)
+        made(counted(len(captured.program.graph.nodes), "FX node") + captured.repeated.note)
     with steps.step("convert") as made:
         translated = convert(
             captured,

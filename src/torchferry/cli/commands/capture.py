@@ -29,6 +29,11 @@ __all__ = ["capture"]
 Row = tuple[Cell | str | int | float, ...]
 
 
+_PatchOption = Annotated[
+    bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
+]
+
+
 def capture(
     model: Annotated[
         str,
@@ -40,9 +45,7 @@ def capture(
     inputs: InputsOption = None,
     sizes: SizesOption = None,
     dtype: DtypeOption = None,
-    patch: Annotated[
-        bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
-    ] = True,
+    patch: _PatchOption = True,
     rewrite: RewriteOption = None,
     state: StateOption = StateChoice.refuse,
     repeat: RepeatOption = True,
