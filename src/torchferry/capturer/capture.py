@@ -68,11 +68,10 @@ def capture(
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
-    The call exported is ``seen.best``. Strategies are tried in a fixed order: non-strict with
-    sizes 0 and 1 like any other; the same with `torch_export_patches`; where values decide, the
-    same with checks (``if ...: raise``, ``assert``) that only a run can make, left to it;
-    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. A dynamic
-    size that the code fixes is a constant of the program and listed in ``fixed``.
+    The call exported is ``seen.best``. Strategies are tried in a fixed order, and the first that
+    works wins: non-strict with sizes 0 and 1 like any other; with `torch_export_patches`; where
+    values decide, with checks (``if ...: raise``, ``assert``) left to the run; non-strict; strict;
+    non-strict with sizes 0 and 1 as seen. A size that the code fixes is listed in ``fixed``.
 
     Args:
         model: the module that was observed.
@@ -95,8 +94,7 @@ def capture(
     seen = as_observation(model, seen)
     if lifted := lift_state(model, seen) if check_state(state) == "lift" else None:
         model, seen = lifted.model, lifted.seen
-    registered = register_arguments(seen)
-    registered += register_containers([call.outputs for call in seen.calls])
+    registered = register_arguments(seen) + register_containers([c.outputs for c in seen.calls])
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
         make = partial(_Driver, model, seen, patch, custom_patches, begin, repeat=repeat)
         captured = capture_rewritten(model, seen, _runs(make), rewrite)

@@ -89,6 +89,26 @@ def trace_model(
             fails, the model is traced again.
     """
     repeats = Repeats(model, repeat and not strategy.strict)  # Dynamo would trace the comparing
+    outcome, written = _trace_once(model, seen, strategy, custom_patches, repeats)
+    if repeats.lost or (repeats.used and outcome.error):
+        plain = trace_model(model, seen, strategy, custom_patches, repeat=False)
+        plain.repeated = repeats.given_up(outcome.error)
+        return plain
+    if written:
+        strategy = replace(strategy, constants=False)
+        return trace_model(model, seen, strategy, custom_patches, repeat)
+    outcome.repeated = repeats.found
+    return outcome
+
+
+def _trace_once(
+    model: torch.nn.Module,
+    seen: Observation,
+    strategy: Strategy,
+    custom_patches: Sequence[Patch | type[Any]],
+    repeats: Repeats,
+) -> tuple[Outcome, list[str]]:
+    """The result, and buffers that the trace writes to though it knew their values."""
     outcome, names = Outcome(), accept_aliases(model, seen.normalized(seen.best)[1])
     window = bool(sliding_layers(names))
     checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")
@@ -122,16 +142,8 @@ def trace_model(
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error
-    if repeats.lost or (repeats.used and outcome.error):
-        plain = trace_model(model, seen, strategy, custom_patches, repeat=False)
-        plain.repeated = repeats.given_up(outcome.error)
-        return plain
-    if written:
-        strategy = replace(strategy, constants=False)
-        return trace_model(model, seen, strategy, custom_patches, repeat)
-    outcome.repeated = repeats.found
     outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
-    return outcome
+    return outcome, written
 
 
 @contextmanager
