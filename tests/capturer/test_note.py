@@ -43,9 +43,9 @@ def test_calls_tensors_and_their_order(fake):
     assert [call.result for call in noted.calls[:2]] == [("made", 0), ("made", 0)]
     assert noted.calls[2].result == (tuple, [("made", 1), ("made", 2)])
     assert noted.calls[4].result[0] is iter
-    assert noted.begun(0) == (0, 0)
-    assert noted.begun(3) == (2, 3)
-    assert noted.begun(5) == (2, 5)
+    assert noted.begun(0) == (0, 0, 0)
+    assert noted.begun(3) == (2, 3, 3)
+    assert noted.begun(5) == (2, 5, 4)
     assert noted.written == set()
 
 

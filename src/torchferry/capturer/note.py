@@ -57,6 +57,8 @@ class Call(NamedTuple):
         result: the form of what it returned.
         given: how many tensors the layer had taken from outside before.
         made: how many tensors its calls had returned before.
+        marks: how many calls before it have a mark in the trace: those that only describe a tensor
+            have none.
     """
 
     function: Callable[..., Any]
@@ -64,6 +66,7 @@ class Call(NamedTuple):
     result: Form
     given: int
     made: int
+    marks: int
 
 
 class Note:
@@ -92,6 +95,7 @@ class Note:
         self.kept: list[torch.Tensor | None] = []
         self.written: set[int] = set()
         self.flaw = ""
+        self._marks = 0
         self._known: dict[int, Form] = {}
         self._versions: list[int] = []
 
@@ -107,16 +111,17 @@ class Note:
             made: what they returned, by number; the rest is gone.
         """
         self.calls = other.calls[:calls]
+        self._marks = other.begun(calls)[2]
         for tensor in given:
             self._take(tensor)
         self.kept = [made.get(number) for number in range(other.begun(calls)[1])]
         self._known |= {id(tensor): ("made", number) for number, tensor in made.items()}
 
-    def begun(self, calls: int) -> tuple[int, int]:
-        """How many tensors were given and made before a call."""
+    def begun(self, calls: int) -> tuple[int, int, int]:
+        """How many tensors were given and made before a call, and how many calls were marked."""
         if calls < len(self.calls):
-            return self.calls[calls].given, self.calls[calls].made
-        return len(self.given), len(self.kept)
+            return self.calls[calls][3:]
+        return len(self.given), len(self.kept), self._marks
 
     def record(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -142,9 +147,11 @@ class Note:
             if not described:
                 self.flaw = f"{_name_of(function)} asks for values, or changes the state of torch"
         if not self.flaw:
-            self.calls.append(Call(function, form, noted, given, made))
-            tensors = dict(self._tensors_in(noted))
-            CALL(self.path, [*tensors.values()], [*tensors])
+            self.calls.append(Call(function, form, noted, given, made, self._marks))
+            if function not in _DESCRIPTIONS:
+                tensors = dict(self._tensors_in(noted))
+                CALL(self.path, [*tensors.values()], [*tensors])
+                self._marks += 1
         return result
 
     def finish(self) -> None:

@@ -175,8 +175,8 @@ class Replay(TorchFunctionMode):
     def _stamp(self, rival: _Rival) -> dict[int, torch.Tensor]:
         found = {number: ref() for number, ref in sorted(self._handed_out.items())}
         alive = {number: one for number, one in found.items() if one is not None}
-        given = rival.bound[: rival.note.begun(self.count)[0]]
-        made = LAYER(self.path, rival.note.path, given, self.count, [*alive])
+        given, _, marks = rival.note.begun(self.count)
+        made = LAYER(self.path, rival.note.path, rival.bound[:given], marks, [*alive])
         for one, tensor in zip(alive.values(), made, strict=True):
             one.actual = tensor
         return dict(zip(alive, made, strict=True))
