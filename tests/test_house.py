@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # ("rule", "path" or "path::qualified.name"): "reason". Ten at most; one that is not needed fails.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("handlers", "src/torchferry/capturer/tracing.py::trace_model"): (
+    ("handlers", "src/torchferry/capturer/tracing.py::_trace_once"): (
         "the capturer's wrapper: torch.export lets any exception of the user's code through"
     ),
     ("handlers", "src/torchferry/diagnoser/trial.py::_guarded"): (

@@ -265,10 +265,14 @@ def test_the_line_is_found_for_nested_positional_and_named_arguments():
 def test_the_line_is_found_for_a_cache():
     sets = [((), get_tiny_llm(*size, **SMALL)["inputs"]) for size in ((2, 30, 3), (3, 20, 4))]
     found = captured(FixesCache(), *sets)
-    (fixed,) = found.fixed
-    assert fixed.argument == "past_key_values.0.key"
-    assert (fixed.axis, fixed.name, fixed.size) == (2, "past_sequence_length", 30)
-    assert fixed.line == marked("cache")
+    # Keys and values have one length, which is one symbol.
+    assert [f.argument for f in found.fixed] == [
+        "past_key_values.0.key",
+        "past_key_values.0.value",
+    ]
+    for fixed in found.fixed:
+        assert (fixed.axis, fixed.name, fixed.size) == (2, "past_sequence_length", 30)
+        assert fixed.line == marked("cache")
 
 
 def test_two_dimensions_made_one_are_tied():

@@ -58,7 +58,7 @@ def test_what_torch_does_on_its_own_account_has_no_line():
     with watch_shapes() as events:
         LOGGER.info("create_symbol s0 = 3 for L['x'].size()[0] [2, int_oo]")
         LOGGER.info("eval Eq(s0, 3) [guard added]")  # who calls is this test
-    assert events.places == {"s0": "L['x'].size()[0]"}
+    assert events.places == {"L['x'].size()[0]": "s0"}
     assert events.lines["s0"] == line("who calls is this test")
 
 
@@ -72,7 +72,7 @@ def test_what_torch_does_on_its_own_account_has_no_line():
     ],
 )
 def test_places_are_understood_as_torch_writes_them(source, path):
-    events = ShapeEvents({"s7": f"{source}.size()[2]"}, {"s7": "a.py:1: x"})
+    events = ShapeEvents({f"{source}.size()[2]": "s7"}, {"s7": "a.py:1: x"})
     assert events.line_of(path, 2) == "a.py:1: x"
     assert events.line_of(path, 1) is None
     assert events.line_of((*path, "more"), 2) is None

@@ -63,15 +63,15 @@ def capture(
     decompose: bool = False,
     settle: bool = True,
     state: State = "refuse",
+    repeat: bool = True,
     progress: Progress = None,
 ) -> Captured:
     """Export ``model`` with the dimensions that vary in ``seen`` dynamic.
 
-    The call exported is ``seen.best``. Strategies are tried in a fixed order: non-strict with
-    sizes 0 and 1 like any other; the same with `torch_export_patches`; where values decide, the
-    same with checks (``if ...: raise``, ``assert``) that only a run can make, left to it;
-    non-strict; strict; non-strict with sizes 0 and 1 as seen. The first that works wins. A dynamic
-    size that the code fixes is a constant of the program and listed in ``fixed``.
+    The call exported is ``seen.best``. Strategies are tried in a fixed order, and the first that
+    works wins: non-strict with sizes 0 and 1 like any other; with `torch_export_patches`; where
+    values decide, with checks (``if ...: raise``, ``assert``) left to the run; non-strict; strict;
+    non-strict with sizes 0 and 1 as seen. A size that the code fixes is listed in ``fixed``.
 
     Args:
         model: the module that was observed.
@@ -83,6 +83,7 @@ def capture(
         decompose: take operators apart to ATen's core, as ``run_decompositions`` does.
         settle: drop guards against 0 and 1 if model and program agree there; see `settle`.
         state: ``lift`` makes what ``forward`` keeps for later calls an argument and a result.
+        repeat: whether layers that do what another one does are copied of it, and not traced.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
 
     Raises:
@@ -93,10 +94,9 @@ def capture(
     seen = as_observation(model, seen)
     if lifted := lift_state(model, seen) if check_state(state) == "lift" else None:
         model, seen = lifted.model, lifted.seen
-    registered = register_arguments(seen)
-    registered += register_containers([call.outputs for call in seen.calls])
+    registered = register_arguments(seen) + register_containers([c.outputs for c in seen.calls])
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
-        make = partial(_Driver, model, seen, patch, custom_patches, begin)
+        make = partial(_Driver, model, seen, patch, custom_patches, begin, repeat=repeat)
         captured = capture_rewritten(model, seen, _runs(make), rewrite)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(captured, program=program, registered=registered + captured.registered)
@@ -146,6 +146,7 @@ class _Driver:
         begin: Callable[[str], object],
         *,
         rewriting: Rewriting | None,
+        repeat: bool = True,
     ) -> None:
         """Prepare.
 
@@ -156,6 +157,7 @@ class _Driver:
             custom_patches: further ones.
             begin: called with the name of each strategy.
             rewriting: what is rewritten; ``None`` where nothing is to be.
+            repeat: as `capture` has it.
         """
         self.model = model
         self.seen = seen
@@ -163,6 +165,7 @@ class _Driver:
         self.custom_patches = custom_patches
         self.begin = begin
         self.rewriting = rewriting
+        self.repeat = repeat
         self.large = sum(1 for _ in model.modules()) > _LARGE
         self.attempts: list[Attempt] = []
         self.errors: list[Exception] = []
@@ -260,7 +263,7 @@ class _Driver:
         count = f" (trace {number} of at most {_TRACES})" if self.large else ""
         count = count or f" (trace {number})" * (number > 1)
         self.begin(f"capture: {strategy.text}{count}")
-        outcome = trace_model(self.model, self.seen, strategy, self.custom_patches)
+        outcome = self._trace(strategy)
         if "not a known type" in str(outcome.error) and not self.registered:
             # Outputs were not recorded: one run shows their classes.
             args, kwargs = self.seen.inputs_at(self.seen.sizes_of(self.seen.best))
@@ -268,12 +271,15 @@ class _Driver:
                 result = self.model(*args, **accept_aliases(self.model, kwargs))
             self.registered = register_containers(result)
             if self.registered:
-                outcome = trace_model(self.model, self.seen, strategy, self.custom_patches)
+                outcome = self._trace(strategy)
         error = None if outcome.error is None else brief_error(outcome.error)
         self.attempts.append(Attempt(strategy.text, error, outcome.hit))
         if outcome.error is not None:
             self.errors.append(outcome.error)
         return outcome
+
+    def _trace(self, strategy: Strategy) -> Outcome:
+        return trace_model(self.model, self.seen, strategy, self.custom_patches, self.repeat)
 
     def _diagnose(self, failed: Strategy) -> Captured | None:
         # Where only a size of 0 or 1 works, it is fixed to that.
@@ -295,6 +301,7 @@ class _Driver:
             lines=guard_lines(outcome.program, outcome.events.guards),
             doubts=tuple(guards_of_special_sizes(outcome.program)),
             registered=self.registered,
+            repeated=outcome.repeated,
         )
 
     def _failure(self) -> CaptureError:

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer.fixed import Fixed
+from torchferry.capturer.repeat import Repeated
 from torchferry.capturer.state import Change
 from torchferry.dims import Dim
 from torchferry.errors import Mismatch, UsageError
@@ -77,6 +78,7 @@ class Captured:
         unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
             not, or nobody ran it.
         state: the initial value of each piece of state that is lifted, by name.
+        repeated: which layers do what another one does, and were copied of it.
     """
 
     program: ExportedProgram
@@ -95,6 +97,7 @@ class Captured:
     decided: frozenset[tuple[str, int]] = frozenset()
     unproven: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
+    repeated: Repeated = field(default_factory=Repeated)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on the arguments of the model, by position or by name.

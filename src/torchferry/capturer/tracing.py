@@ -17,12 +17,15 @@ from torchferry.capturer.constant import known_constants
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.lifted import name_lifted
+from torchferry.capturer.named_sizes import share_named_sizes
 from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
 from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
+from torchferry.capturer.repeat import Repeated, Repeats
 from torchferry.capturer.rewrite import rewritten
 from torchferry.capturer.shapes import export_arguments
+from torchferry.capturer.stamp import stamp_layers
 from torchferry.capturer.state import Change, watch_state
 from torchferry.capturer.strategies import Strategy
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
@@ -49,6 +52,7 @@ class Outcome:
         changed: attributes that ``forward`` changes.
         rewritten: a diff of the checks that are left to the run.
         joined: as `torchferry.capturer.Captured` has it.
+        repeated: how much was left out, as other layers do the same.
     """
 
     shapes: Any = None
@@ -59,6 +63,7 @@ class Outcome:
     changed: list[Change] = field(default_factory=list)
     rewritten: str = ""
     joined: tuple[str, ...] = ()
+    repeated: Repeated = field(default_factory=Repeated)
 
     @property
     def fixes(self) -> bool:
@@ -71,6 +76,7 @@ def trace_model(
     seen: Observation,
     strategy: Strategy,
     custom_patches: Sequence[Patch | type[Any]],
+    repeat: bool = True,
 ) -> Outcome:
     """Have torch.export trace a model once; twice if it writes to a buffer whose values it knew.
 
@@ -79,7 +85,30 @@ def trace_model(
         seen: its calls; the best is traced.
         strategy: how.
         custom_patches: beside those of the house.
+        repeat: whether layers that repeat others are left out, and copied afterwards. If that
+            fails, the model is traced again.
     """
+    repeats = Repeats(model, repeat and not strategy.strict)  # Dynamo would trace the comparing
+    outcome, written = _trace_once(model, seen, strategy, custom_patches, repeats)
+    if repeats.lost or (repeats.used and outcome.error):
+        plain = trace_model(model, seen, strategy, custom_patches, repeat=False)
+        plain.repeated = repeats.given_up(outcome.error)
+        return plain
+    if written:
+        strategy = replace(strategy, constants=False)
+        return trace_model(model, seen, strategy, custom_patches, repeat)
+    outcome.repeated = repeats.found
+    return outcome
+
+
+def _trace_once(
+    model: torch.nn.Module,
+    seen: Observation,
+    strategy: Strategy,
+    custom_patches: Sequence[Patch | type[Any]],
+    repeats: Repeats,
+) -> tuple[Outcome, list[str]]:
+    """The result, and buffers that the trace writes to though it knew their values."""
     outcome, names = Outcome(), accept_aliases(model, seen.normalized(seen.best)[1])
     window = bool(sliding_layers(names))
     checks = rewritten(model, only_checks=True) if strategy.checks else nullcontext("")
@@ -104,18 +133,17 @@ def trace_model(
         for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
             layer.cumulative_length = layer.keys.shape[-2]
         try:
-            outcome.program = name_lifted(
-                torch.export.export(
+            with share_named_sizes(seen, args, kwargs, outcome.events), repeats.watching():
+                program = torch.export.export(
                     model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
                 )
-            )
+            stamp_layers(program)
+            outcome.program = name_lifted(program)
         # The driver's wrapper: torch.export lets any exception of the user's code through.
         except Exception as error:  # noqa: BLE001
             outcome.error = error
-    if written:
-        return trace_model(model, seen, replace(strategy, constants=False), custom_patches)
     outcome.hit, outcome.joined, outcome.rewritten = patching.hit, patching.joined, str(diff)
-    return outcome
+    return outcome, written
 
 
 @contextmanager

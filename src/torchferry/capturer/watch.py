@@ -36,8 +36,7 @@ class ShapeEvents:
     """What happened to the symbols of one trace.
 
     Attributes:
-        places: symbol → where its size comes from, as torch writes it:
-            ``L['x'].size()[0]``.
+        places: where a size comes from, as torch writes it, ``L['x'].size()[0]`` → its symbol.
         lines: symbol → ``file:line: code`` of the user that constrained it last, by a guard
             or by making it a constant.
         guards: guard in torch's symbols → ``file:line: code`` of the user that it comes from.
@@ -52,7 +51,7 @@ class ShapeEvents:
     def line_of(self, place: tuple[str | int, ...], axis: int) -> str | None:
         """The user's line that fixed an axis of the argument at a path, when it is known."""
         wanted = [str(key) for key in place]
-        for symbol, text in self.places.items():
+        for text, symbol in self.places.items():
             source, _, index = text.rpartition(".size()") if axis >= 0 else (text, "", "[-1]")
             keys = re.findall(r"\[['\"]?([^\]'\"]+)['\"]?\]|\.(\w+)", source)
             if [a or b for a, b in keys] == wanted and index == f"[{axis}]":
@@ -69,7 +68,7 @@ class _Listener(logging.Handler):
         message = record.getMessage()
         created = re.match(_CREATED, message)
         if created:
-            self.events.places[created[1]] = created[2]
+            self.events.places[created[2]] = created[1]
         elif message.startswith("propagate_real_tensors"):
             line = _user_line()
             if line:

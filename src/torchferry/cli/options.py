@@ -14,6 +14,7 @@ __all__ = [
     "DtypeOption",
     "InputsOption",
     "ModelArgument",
+    "RepeatOption",
     "RewriteOption",
     "RuntimeOption",
     "SizesOption",
@@ -88,6 +89,14 @@ class StateChoice(StrEnum):
 RewriteOption = Annotated[
     bool | None,
     typer.Option(help="Rewrite ifs and loops on tensors, first or never; else where needed."),
+]
+
+RepeatOption = Annotated[
+    bool,
+    typer.Option(
+        "--repeat/--no-repeat",
+        help="Trace one of several layers that do the same, or each of them.",
+    ),
 ]
 
 StateOption = Annotated[

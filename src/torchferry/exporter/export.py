@@ -64,12 +64,11 @@ def export(
     *,
     target: Target = "onnx", opset: int | None = None,
     exporter: Exporter = "to_onnx", tolerance: Tolerance | None = None,
-    title: str = "", steps: Steps | None = None,
-    file: Path | None = None, regions: Sequence[Region] = (),
-    check: bool = True, rewrite: Rewrite = "auto", strict: bool = False,
-    sizes: Stated = None, budget: float | None = None,
+    title: str = "", steps: Steps | None = None, file: Path | None = None,
+    regions: Sequence[Region] = (), check: bool = True, rewrite: Rewrite = "auto",
+    strict: bool = False, sizes: Stated = None, budget: float | None = None,
     progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
-    input_names: Names = (), output_names: Names = (),
+    input_names: Names = (), output_names: Names = (), repeat: bool = True,
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -94,6 +93,7 @@ def export(
         state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
         input_names: new names, in order or by the old ones: see `rename_ends`.
         output_names: the same.
+        repeat: see `capture`.
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -101,7 +101,7 @@ def export(
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
-    named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names))
+    named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names), repeat)
     plan = _Plan(*chosen, *named)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
@@ -172,6 +172,7 @@ class _Plan:
     onnxruntime: str | None
     state: State
     names: tuple[Names, Names]
+    repeat: bool
     lifted: Lifted | None = None
 
     def __post_init__(self) -> None:
@@ -193,6 +194,7 @@ class Options(TypedDict, total=False):
     budget: float | None
     onnxruntime: str | None
     state: State
+    repeat: bool
 
 
 def _walk(
@@ -313,12 +315,14 @@ def _converted(
         else:
             # Verification tries what guards exclude; weights in files may be too large to run.
             settle = not plan.check and not plan.regions
-            captured = capture(model, seen, rewrite=plan.rewrite, settle=settle)
+            captured = capture(
+                model, seen, rewrite=plan.rewrite, settle=settle, repeat=plan.repeat
+            )
             if plan.check and not plan.regions:
                 found = find_reliances(model, seen)
                 captured = replace(captured, relies=found.asked, unproven=found.unmet)
             captured = plan.lifted.complete(captured) if plan.lifted else captured
-        made(counted(len(captured.program.graph.nodes), "FX node"))
+        made(counted(len(captured.program.graph.nodes), "FX node") + captured.repeated.note)
     with steps.step("convert") as made:
         translated = convert(
             captured,

@@ -39,6 +39,8 @@ def capture_sections(captured: Captured, *, brief: bool = True) -> tuple[Section
     if captured.state:
         text = ", ".join(f"{name} ({state_text(one)})" for name, one in captured.state.items())
         sections.append(Section("State", (Facts((("state lifted", text),)),)))
+    if captured.repeated.layers:
+        sections.append(Section("Identical layers", _repeated(captured)))
     if captured.rewritten:
         sections.append(Section("Rewritten", (Source("", captured.rewritten),)))
     if captured.declined:
@@ -53,6 +55,12 @@ def _patches(captured: Captured) -> Table:
         ("patch", "why", "upstream"),
         tuple((one.subject, one.why, one.link) for one in rows.values()),
     )
+
+
+def _repeated(captured: Captured) -> tuple[Facts | Table, ...]:
+    reasons = [(path, reason) for path, reason in captured.repeated.reasons if reason]
+    facts = Facts((("traced once", str(captured.repeated)),))
+    return (facts, Table(("traced itself", "why"), tuple(reasons))) if reasons else (facts,)
 
 
 def capture_data(captured: Captured) -> dict[str, Any]:
@@ -70,5 +78,10 @@ def capture_data(captured: Captured) -> dict[str, Any]:
         "rewritten": captured.rewritten,
         "joined": list(captured.joined),
         "declined": list(captured.declined),
+        "repeated": {
+            "layers": captured.repeated.layers,
+            "like": dict(captured.repeated.like),
+            "reasons": dict(captured.repeated.reasons),
+        },
         "state": {name: state_text(value) for name, value in captured.state.items()},
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from torchferry.seams.table import reach
+from torchferry.seams.table import probe, reach
 
 __all__ = [
     "expression_text",
@@ -12,11 +14,13 @@ __all__ = [
     "hints_of",
     "is_known_true",
     "new_shape_env",
+    "share_symbols",
     "trace_fake",
     "vmap_indexing",
 ]
 
 _SIZES = "torch.fx.experimental.symbolic_shapes"
+_GONE = object()
 
 
 def is_known_true(condition: Any) -> bool:
@@ -52,3 +56,53 @@ def trace_fake(function: Any, **options: Any) -> Any:
 def vmap_indexing() -> Any:
     """A mode in which a tensor may be indexed with the places that vmap maps over."""
     return reach("torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex")()
+
+
+@contextmanager
+def share_symbols(
+    group_of: Callable[[Any, int], Hashable], shared: Callable[[str, str], object]
+) -> Iterator[None]:
+    """Have torch.export give sizes of inputs that are in one group one symbol, in the block.
+
+    torch then writes down that they are equal, as it does where a model needs them to be.
+
+    Args:
+        group_of: takes an input tensor and an axis; returns a group, or ``None``.
+        shared: called with a symbol and the source of each further size that it stands for.
+    """
+    utils, environment = probe("torch._export.non_strict_utils"), probe(f"{_SIZES}.ShapeEnv")
+    kept = ("create_symbol", "source_to_var", "var_to_sources")
+    known = [probe(f"{_SIZES}.ShapeEnv.{name}", _GONE) for name in kept]
+    if getattr(utils, "fakify", None) is None or _GONE in known:
+        yield
+        return
+    fakify, create = utils.fakify, environment.create_symbol
+    symbols: dict[Hashable, Any] = {}
+    current: list[Any] = [None]
+
+    def remember_tensor(mode: Any, path: Any, tensor: Any, *rest: Any, **more: Any) -> Any:
+        current[0] = tensor
+        try:
+            return fakify(mode, path, tensor, *rest, **more)
+        finally:
+            current[0] = None
+
+    def find_symbol(env: Any, value: Any, source: Any, *rest: Any, **more: Any) -> Any:
+        is_size = getattr(getattr(source, "prop", None), "name", "") == "SIZE"
+        group = group_of(current[0], source.idx) if is_size and current[0] is not None else None
+        if group is None:
+            return create(env, value, source, *rest, **more)
+        symbol = symbols.get((group, value))
+        if symbol is None or symbol not in env.var_to_sources:
+            symbol = symbols[group, value] = create(env, value, source, *rest, **more)
+        else:
+            env.source_to_var[source.name] = symbol
+            env.var_to_sources[symbol].append(source)
+            shared(str(symbol), source.name)
+        return symbol
+
+    utils.fakify, environment.create_symbol = remember_tensor, find_symbol
+    try:
+        yield
+    finally:
+        utils.fakify, environment.create_symbol = fakify, create

@@ -45,6 +45,8 @@ class Seam:
 
 _COMPILE = "the torch.compile backend"
 _TORCHLIB = "operators that only onnxscript converts"
+_SHARED = ("one symbol for sizes of one name", "each size has its own: traces take longer")
+_REPEAT = ("identical layers", "each layer of a model is traced, though it is like another")
 _OFF = "onnxscript's lowerings are off: such operators are reported as missing"
 
 SEAMS: dict[str, Seam] = {
@@ -101,6 +103,18 @@ SEAMS: dict[str, Seam] = {
     ),
     "torch.fx.experimental._config.patch": Seam(
         "sizes of 0 and 1 in captures", "a size that is 1 in the example may become fixed"
+    ),
+    "torch._export.non_strict_utils": Seam(*_SHARED),
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.create_symbol": Seam(*_SHARED),
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.source_to_var": Seam(*_SHARED),
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv.var_to_sources": Seam(*_SHARED),
+    "torch.fx.experimental.proxy_tensor._ModuleStackTracer": Seam(*_REPEAT),
+    "torch.overrides._get_current_function_mode_stack": Seam(*_REPEAT),
+    "torch.utils._python_dispatch._get_current_dispatch_mode_stack": Seam(*_REPEAT),
+    "torch.Tensor._make_wrapper_subclass": Seam(*_REPEAT),
+    "torch._C.DisableTorchFunction": Seam(*_REPEAT),
+    "torch.fx.Graph._graph_namespace": Seam(
+        "names of nodes", "nodes of identical layers are numbered out of order"
     ),
     "torch._functorch.config.patch": Seam(
         "the lines that a failed capture could not decide", "they are not named"

@@ -41,7 +41,7 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
         "budget": None, "target": "onnx", "opset": None,
         "dtype": None, "exporter": "to_onnx", "weights": "copy", "check": True,
         "rewrite": "auto", "strict": False, "replace": False, "onnxruntime": None,
-        "state": "refuse",
+        "state": "refuse", "repeat": True,
     }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
         "export m.pt2 --output a/b --inputs f.py:sets --sizes n=1..4 --budget 2.5 --opset 18 "
         "--target onnxruntime "
         "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify "
-        "--rewrite --strict --force --onnxruntime 1.28 --state lift"
+        "--rewrite --strict --force --onnxruntime 1.28 --state lift --no-repeat"
     )
     assert CliRunner().invoke(app, words.split()).exit_code == 0
     del given["progress"]
@@ -59,7 +59,7 @@ def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
         "budget": 2.5, "target": "onnxruntime",
         "opset": 18, "dtype": "bf16", "exporter": "onnx_dynamo", "weights": "reference",
         "check": False, "rewrite": True, "strict": True, "replace": True, "onnxruntime": "1.28",
-        "state": "lift",
+        "state": "lift", "repeat": False,
     }  # fmt: skip
     chosen = ("target", "dtype", "exporter", "weights")
     assert [type(given[name]) for name in chosen] == [str] * 4

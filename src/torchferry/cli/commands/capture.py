@@ -10,6 +10,7 @@ import typer
 from torchferry.cli.options import (
     DtypeOption,
     InputsOption,
+    RepeatOption,
     RewriteOption,
     SizesOption,
     StateChoice,
@@ -28,6 +29,11 @@ __all__ = ["capture"]
 Row = tuple[Cell | str | int | float, ...]
 
 
+_PatchOption = Annotated[
+    bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
+]
+
+
 def capture(
     model: Annotated[
         str,
@@ -39,11 +45,10 @@ def capture(
     inputs: InputsOption = None,
     sizes: SizesOption = None,
     dtype: DtypeOption = None,
-    patch: Annotated[
-        bool, typer.Option(help="Whether parts of torch and transformers may be replaced.")
-    ] = True,
+    patch: _PatchOption = True,
     rewrite: RewriteOption = None,
     state: StateOption = StateChoice.refuse,
+    repeat: RepeatOption = True,
 ) -> Report:
     """Capture MODEL with torch.export and run the program at every size that was seen.
 
@@ -70,8 +75,9 @@ def capture(
             lifted = lift_state(source.model, seen) if lift else None
             module, seen = (lifted.model, lifted.seen) if lifted else (source.model, seen)
             made = capturer.capture(
-                module, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite
-            )
+                module, seen, patch=patch, rewrite="auto" if rewrite is None else rewrite,
+                repeat=repeat,
+            )  # fmt: skip
             made = lifted.complete(made) if lifted else made
         with steps.step("check"):
             checks = compare_calls(made.program, seen, made.joined, model=module)

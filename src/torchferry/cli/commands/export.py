@@ -13,6 +13,7 @@ from torchferry.cli.options import (
     DtypeOption,
     InputsOption,
     ModelArgument,
+    RepeatOption,
     RewriteOption,
     RuntimeOption,
     SizesOption,
@@ -100,6 +101,7 @@ def export(
     strict: _StrictOption = False,
     onnxruntime: RuntimeOption = None,
     state: StateOption = StateChoice.refuse,
+    repeat: RepeatOption = True,
     force: _ForceOption = False,
     check: _CheckOption = None,
 ) -> Report:
@@ -131,5 +133,5 @@ def export(
             model, out, progress=begin, target=target.value, opset=opset,
             exporter=exporter.value, weights=weights.value, check=verify,
             rewrite="auto" if rewrite is None else rewrite, strict=strict,
-            onnxruntime=onnxruntime, state=state.value, replace=force, **common,
+            onnxruntime=onnxruntime, state=state.value, repeat=repeat, replace=force, **common,
         )  # fmt: skip
