@@ -62,7 +62,7 @@ class Change:
         return (
             f"forward changes self.{self.name} from {self.before} to {self.after}{read}; the "
             f"exported program has {self.before} in every call: register it as a buffer, and "
-            'export it with state="lift", or make it an argument and an output'
+            'export it with state="lift" (--state lift), or make it an argument and an output'
         )
 
 

@@ -31,7 +31,7 @@ model = {optimum}.from_pretrained("{folder}", subfolder="{subfolder}"{file})""",
 
 const run = await pipeline("{task}", "{folder}", {{ dtype: "{dtype}" }});""",
 }
-_BY = "Exported, quantized and compared with PyTorch by torchferry"
+_BY = "Exported and compared with PyTorch by torchferry"
 _CALLS = {
     "text": 'model(**tokenizer("Hello", return_tensors="pt"))',
     "tokens": 'model.generate(**tokenizer("Hello", return_tensors="pt"), max_new_tokens=20)',

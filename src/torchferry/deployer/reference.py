@@ -162,7 +162,7 @@ class Agreement:
     def note(self) -> str:
         """What the figures are of."""
         return (
-            f"Over {self.tokens} tokens that calibration did not see; the perplexity of PyTorch "
+            f"Over {self.tokens} tokens that no calibration has seen; the perplexity of PyTorch "
             f"is {self.reference:.4g}. KL divergence from PyTorch's distribution in nats."
         )
 

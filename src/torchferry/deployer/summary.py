@@ -93,7 +93,7 @@ def _seen(run: Run) -> Cell:
     if not run.same:
         return Cell(run.note, "bad")
     if not run.graph.exact and run.runtime == "onnxruntime" and not run.note:
-        return Cell("it runs; the others are compared with it")
+        return Cell("it runs; other runtimes are compared with it")
     if "cosine" in run.note:
         return Cell(run.note, "good")
     against = "PyTorch's" if run.graph.exact else "onnxruntime's"

@@ -21,6 +21,7 @@ from torchferry.report.quantity import shortened
 
 __all__ = ["report"]
 
+_DRAWN = "outputs are random; make the random numbers an argument, so that they can be compared"
 _SHOWN = 3  # limits on the verdict line
 _SYMBOLIC = (
     "Keep the size symbolic there: use x.shape[i] itself, not the length of a list made from it"
@@ -130,14 +131,13 @@ def _problems(found: Findings, dimensions: list[DimensionCheck]) -> Iterator[str
     if found.strict:
         for text in _limit_texts(found):
             yield f"the exported model is right only where {text}: calls elsewhere are refused"
+    random = any(o.verdict.kind == "random" for check in within for o in check.outputs)
+    advice = _DRAWN if random else "give input sets of other sizes that the model takes"
     for dimension in dimensions:
         if dimension.status == "unverified" and compared:
             at = f"at size {dimension.agreed[0]} only" if dimension.agreed else "at no size"
             note = f" ({dimension.note})" if dimension.note else ""
-            yield (
-                f"dimension {dimension.name} was verified {at}{note}: give input sets of other "
-                "sizes that the model takes"
-            )
+            yield f"dimension {dimension.name} was verified {at}{note}: {advice}"
     yield from _faults(found)
     yield from problems_in_a_row(found.in_a_row)
 

@@ -19,7 +19,10 @@ __all__: list[str] = []
 )  # fmt: skip
 def dropout(b: Block, x: ir.Value, p: float, train: bool) -> ir.Value:
     if train and p:
-        raise ValueError("dropout in training mode is random, call model.eval() before the export")
+        raise ValueError(
+            "dropout in training mode is random: call model.eval() first, or give "
+            "F.dropout training=self.training"
+        )
     return x
 
 
