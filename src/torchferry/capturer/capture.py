@@ -91,7 +91,29 @@ def capture(
             user named (``seen.named``) is a constant. The message has the user's line if known.
         UsageError: no call was seen, or a custom patch fits nothing.
     """
-    seen = as_observation(model, seen)
+    run = partial(
+        _captured, model, as_observation(model, seen), patch=patch, custom_patches=custom_patches,
+        rewrite=rewrite, decompose=decompose, settle=settle, state=state, progress=progress,
+    )  # fmt: skip
+    found = run(repeat=repeat)
+    # Numbers have the last word: a whole trace takes no layer for another.
+    return run(repeat=False) if found.unproven and found.repeated.like else found
+
+
+def _captured(
+    model: torch.nn.Module,
+    seen: Observation,
+    *,
+    patch: bool,
+    custom_patches: Sequence[Patch | type[Any]],
+    rewrite: Rewrite,
+    decompose: bool,
+    settle: bool,
+    state: State,
+    repeat: bool,
+    progress: Progress,
+) -> Captured:
+    """Capture once."""
     if lifted := lift_state(model, seen) if check_state(state) == "lift" else None:
         model, seen = lifted.model, lifted.seen
     registered = register_arguments(seen) + register_containers([c.outputs for c in seen.calls])

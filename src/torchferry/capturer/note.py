@@ -6,16 +6,19 @@ outside (``given``), the n-th that one of its calls returned (``made``), or a co
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from torchferry.seams.layers import CALL, GIVEN, constant_of
-from torchferry.seams.pytorch import FakeTensor, version_of
+from torchferry.seams.pytorch import FakeTensor, pytree, version_of
 from torchferry.seams.symbols import has_unbacked_symbols
+from torchferry.values.source_line import is_library
 
-__all__ = ["SYMBOLS", "Call", "Form", "Note", "parts_of", "rebuild"]
+__all__ = ["SYMBOLS", "Call", "Form", "Note", "can_rebuild", "parts_of", "rebuild"]
 
 Form = tuple[Any, Any]
 
@@ -133,17 +136,19 @@ class Note:
         form = self._form_of((args, kwargs))
         self._check_function(function)
         result = function(*args, **kwargs)
-        if isinstance(result, _ITERATORS):
-            result = list(result)
+        iterated = isinstance(result, _ITERATORS)
+        result = list(result) if iterated else result
+        self._check_element(form, result)
+        if iterated:
             noted: Form = (iter, [self._result_of(one) for one in result])
             result = iter(result)
         elif _has_tensors(result):
             noted = self._result_of(result)
         else:
             noted = ("value", result)
-            described = function in _DESCRIPTIONS or (
-                result is None and _has_tensors((args, kwargs))
-            )
+            # An attribute that is None, as x._base, may be something else of another tensor.
+            is_write = result is None and getattr(function, "__name__", "") != "__get__"
+            described = function in _DESCRIPTIONS or (is_write and _has_tensors((args, kwargs)))
             if not described:
                 self.flaw = f"{_name_of(function)} asks for values, or changes the state of torch"
         if not self.flaw:
@@ -166,6 +171,27 @@ class Note:
         name = _name_of(function)
         if name in _CHANGES:
             self.flaw = f"{name} changes what a tensor is"
+        inner = inspect.unwrap(function)
+        code = inner.__code__ if isinstance(inner, types.FunctionType) else None
+        if code is not None and not is_library(code.co_filename):
+            self.flaw = self.flaw or f"{name} is no function of torch's, and may read anything"
+
+    def _check_element(self, form: Form, result: Any) -> None:
+        """Look for a number of a constant: torch may take it out, and trace only that."""
+        for one in pytree.tree_leaves(result):
+            sizes = one.shape if isinstance(one, torch.Tensor) else [None]
+            single = all(isinstance(n, int) and n == 1 for n in sizes)  # a symbol gets no guard
+            if single and constant_of(one) is not None and self._has_constants(form):
+                self.flaw = "it takes a number out of a tensor whose values are known"
+
+    def _has_constants(self, form: Form) -> bool:
+        kind, value = form
+        if kind == "given":
+            return self.constants[value] is not None
+        if kind == "made":
+            tensor = self.kept[value]
+            return tensor is not None and constant_of(tensor) is not None
+        return kind != "value" and any(map(self._has_constants, value))
 
     def _form_of(self, value: Any) -> Form:
         if isinstance(value, torch.Tensor):
@@ -227,6 +253,13 @@ def parts_of(value: Any) -> list[Any] | None:
     if isinstance(value, slice):
         return [value.start, value.stop, value.step]
     return list(value) if isinstance(value, (tuple, list)) else None
+
+
+def can_rebuild(value: Any) -> bool:
+    """Whether `rebuild` makes all that a value is of its parts."""
+    known = type(value) in (tuple, list, slice, torch.Size) or isinstance(value, dict)
+    named = hasattr(value, "_fields") or type(value).__module__ == "torch.return_types"
+    return known or (named and not getattr(value, "__dict__", None))
 
 
 def rebuild(kind: Any, inner: Sequence[Any]) -> Any:

@@ -8,6 +8,9 @@ the nodes of the noted layer are copied to where the others stand (`stamp_layers
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,13 +21,14 @@ import torch
 
 from torchferry.capturer.entry import around_forward
 from torchferry.capturer.note import Note
-from torchferry.capturer.replay import Replay, StandIn, resolved
+from torchferry.capturer.replay import Escaped, Replay, StandIn, resolved
 from torchferry.seams.layers import ENTER, RESULTS, can_repeat, in_trace, model_tracer
 from torchferry.seams.pytorch import any_autocast, pytree
 
 __all__ = ["Repeated", "Repeats", "find_layers"]
 
 _MOST = 4  # notes of one class of layers
+_OWN = StandIn.__annotations__.keys()
 _LEAST = 4  # modules: to compare less than they do takes as long as to trace it
 
 
@@ -73,6 +77,7 @@ class Repeats:
         self._like: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         self._tracer: Any = None
+        self._modes: tuple[Any, ...] = ()
         self._inside = False
 
     @property
@@ -102,7 +107,7 @@ class Repeats:
         with ExitStack() as stack:
             for cls in {type(module) for module in self.layers.values()}:
                 stack.enter_context(self._replaced(cls))
-            stack.enter_context(around_forward(self.model, _without_stand_ins))
+            stack.enter_context(around_forward(self.model, self._without_stand_ins))
             stack.callback(RESULTS.clear)
             yield
 
@@ -122,6 +127,7 @@ class Repeats:
             finally:
                 self._inside = False
 
+        vars(run_layer)["__signature__"] = inspect.signature(forward)  # not all follow __wrapped__
         cls.forward = run_layer
         try:
             yield
@@ -137,7 +143,9 @@ class Repeats:
         if self._inside or tracer is None or path in self._like or path in self._reasons:
             return False
         self._tracer = self._tracer or tracer
-        return tracer is self._tracer
+        # A mode of the user's would not see the calls that are only compared.
+        same = [*map(id, in_trace())] == [*map(id, self._modes)]
+        return tracer is self._tracer and same
 
     def _run(self, path: str, cls: type[Any], forward: Callable[[], Any]) -> Any:
         notes = self._notes[cls]
@@ -148,7 +156,7 @@ class Repeats:
         like = ""
         try:
             with replay:
-                result = forward()
+                results = [forward()]  # no name of its own, which would count in `_is_kept`
             like = replay.finish()
         finally:
             if replay.escaped or (replay.note is None and not like and not replay.reason):
@@ -163,19 +171,46 @@ class Repeats:
         elif replay.note is not None:
             notes.append(replay.note)
             RESULTS[path] = replay.note.kept
-        return resolved(result)
+        return self._resolved(path, results)[0] if replay.count else results[0]
+
+    def _resolved(self, path: str, results: list[Any]) -> list[Any]:
+        """Results with tensors in the place of stand-ins, which nobody else has kept."""
+        try:
+            if not _is_kept(results):
+                resolved(results)
+                return results
+            self.lost = f"{path} keeps what it returns"
+        except (Escaped, RecursionError) as error:
+            self.lost = f"{path}: {error}"
+        raise Escaped(self.lost)
+
+    def _without_stand_ins(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, but torch.export gets to see no stand-in."""
+
+        def run_model(*args: Any, **kwargs: Any) -> Any:
+            self._modes = in_trace()
+            result = forward(*args, **kwargs)
+            if any(isinstance(leaf, StandIn) for leaf in pytree.tree_leaves(result)):
+                return pytree.tree_map_only(StandIn, resolved, result)
+            return result
+
+        return run_model
 
 
-def _without_stand_ins(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but torch.export gets to see no stand-in."""
+def _is_kept(results: list[Any]) -> bool:
+    """Whether a stand-in of results is somewhere else too, or has attributes of its own.
 
-    def run_model(*args: Any, **kwargs: Any) -> Any:
-        result = forward(*args, **kwargs)
-        if any(isinstance(leaf, StandIn) for leaf in pytree.tree_leaves(result)):
-            return pytree.tree_map_only(StandIn, resolved, result)
-        return result
-
-    return run_model
+    Outside, a tensor takes its place in the results alone.
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, StandIn)]
+    counts = Counter(map(id, leaves))
+    # Results and leaves hold it once for each place; here it has a name, and is an argument.
+    return any(
+        sys.getrefcount(leaf) > 2 * counts[id(leaf)] + 2
+        or weakref.getweakrefcount(leaf) > 1  # the replay has one
+        or not vars(leaf).keys() <= _OWN
+        for leaf in leaves
+    )
 
 
 def _state_of_torch() -> tuple[Any, ...]:

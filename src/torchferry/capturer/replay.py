@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchferry.capturer.note import SYMBOLS, Form, Note, parts_of, rebuild
+from torchferry.capturer.note import SYMBOLS, Form, Note, can_rebuild, parts_of, rebuild
 from torchferry.seams.layers import LAYER, LEAVE, constant_of, new_wrapper, without_functions
 from torchferry.seams.pytorch import FakeTensor, without_modes
 
@@ -88,6 +88,8 @@ def resolved(value: Any) -> Any:
         for key, one in zip(now[::2], now[1::2], strict=True):
             value[key] = one
         return value
+    if not can_rebuild(value):
+        raise Escaped(f"a {type(value).__name__} holds a result and more")
     return rebuild(type(value), now)
 
 

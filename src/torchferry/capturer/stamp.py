@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -16,10 +17,12 @@ from torch.export.graph_signature import InputKind
 from torchferry.capturer.note import SYMBOLS
 from torchferry.seams.layers import CALL, ENTER, GIVEN, LAYER, LEAVE, name_node
 from torchferry.seams.pytorch import OpOverload
+from torchferry.seams.symbols import has_unbacked_symbols
 
 __all__ = ["NotStamped", "stamp_layers"]
 
 _MARKS = (CALL, ENTER, GIVEN, LEAVE)
+_MEMORY = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default}
 
 
 class NotStamped(Exception):  # noqa: N818  # nothing failed: the model is traced without notes
@@ -65,6 +68,9 @@ def stamp_layers(program: ExportedProgram) -> None:
     nodes = list(program.graph.nodes)
     if not any(node.target in marks for node in nodes):
         return
+    targets = {node.target for node in nodes}
+    if LAYER in targets and not targets.isdisjoint(_MEMORY):
+        raise NotStamped("as_strided asks where results lie in memory")
     found = _Stamping(program)
     for node in nodes:
         found.visit(node)
@@ -144,7 +150,9 @@ class _Stamping:
     def _copied(
         self, one: fx.Node, copies: Mapping[fx.Node, fx.Node], old: fx.Node, new: fx.Node
     ) -> fx.Node:
-        if isinstance(one.meta.get("val"), SYMBOLS):
+        if isinstance(value := one.meta.get("val"), SYMBOLS):
+            if has_unbacked_symbols(value):
+                raise NotStamped(f"{old.args[0]} takes a number from the values of a tensor")
             return one  # sizes are the same expressions
 
         def mapped(used: fx.Node) -> fx.Node:

@@ -29,7 +29,7 @@ from torchferry.diagnoser.made import (
 )
 from torchferry.diagnoser.script import torch_script
 from torchferry.errors import ConversionError
-from torchferry.observer.keywords import explicit_keywords
+from torchferry.observer.keywords import defaults_of, explicit_keywords
 from torchferry.observer.observation import Call, Observation
 from torchferry.runner import Session
 from torchferry.values.clone import clone
@@ -164,8 +164,7 @@ def convert_seen(
         for axis in argument.axes
         if not isinstance(axis.size, int) and (argument.name, axis.index) not in fixed
     }
-    parameters = seen.signature.parameters.items()
-    defaults = {name: p.default for name, p in parameters if p.default is not p.empty}
+    defaults = defaults_of(seen.signature)
     return convert(captured.program, **{"dims": dims, "defaults": defaults, **(options or {})})
 
 

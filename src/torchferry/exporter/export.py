@@ -41,6 +41,7 @@ from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
 from torchferry.observer.conditions import store_signature
 from torchferry.observer.given import Stated, to_observation
+from torchferry.observer.keywords import defaults_of
 from torchferry.optimizer import TARGETS, Target, optimize, widen
 from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
@@ -224,6 +225,9 @@ def _walk(
             )  # fmt: skip
             made(f"{counted(len(checks), 'set')} of sizes")
             note = fast_path_note(module, seen, tolerance)
+        if captured.repeated.like and any(check.failed and not check.made for check in checks):
+            # A whole trace takes no layer for another: it tells whether that was the fault.
+            return _walk(model, seen, replace(plan, repeat=False), path)
         limits = find_limits(conditions, checks, captured.sizes)
         limits = replace(limits, unproven=limits.unproven or captured.unproven)
     if store_signature(limits.applied(_signature(optimized)), optimized.metadata_props):
@@ -328,7 +332,7 @@ def _converted(
             captured,
             opset=plan.opset,
             dims=_dims(seen, captured),
-            defaults=_defaults(seen),
+            defaults=defaults_of(seen.signature),
             as_stored=bool(plan.regions),
         )
         rename_ends(translated, *plan.names)
@@ -354,7 +358,7 @@ def _with_torch(
             dynamic_shapes=shapes,
             opset=plan.opset,
             dims=_dims(seen, None),
-            defaults=_defaults(seen),
+            defaults=defaults_of(seen.signature),
         )
         rename_ends(translated, *plan.names)
         attempts = (Attempt("torch.onnx.export", None),)
@@ -371,12 +375,6 @@ def _dims(seen: Observation, captured: Captured | None) -> dict[tuple[ValuePath,
         for axis in argument.sizes
         if not isinstance(axis.size, int) and (argument.name, axis.index) not in fixed
     }
-
-
-def _defaults(seen: Observation) -> dict[str, Any]:
-    """Forward's defaults, so that a constant which differs must be given to the ONNX model."""
-    parameters = seen.signature.parameters.items()
-    return {name: p.default for name, p in parameters if p.default is not p.empty}
 
 
 def _observation(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["explicit_keywords"]
+__all__ = ["defaults_of", "explicit_keywords"]
 
 
 @contextmanager
@@ -63,3 +63,9 @@ def explicit_keywords(
         delattr(model, method_name)
         if own is not None:
             setattr(model, method_name, own)
+
+
+def defaults_of(signature: inspect.Signature) -> dict[str, Any]:
+    """The defaults of parameters, so that a constant which differs must be given in every call."""
+    parameters = signature.parameters.items()
+    return {name: p.default for name, p in parameters if p.default is not p.empty}
