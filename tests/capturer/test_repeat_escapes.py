@@ -113,10 +113,16 @@ def after(index: int, result: Any) -> torch.Tensor:
     return result * getattr(result, "scale", 1) * (2 if same else 1)
 
 
+def every_other(layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    """The first call returns what it is given; the second kind of layer begins as the first."""
+    result = layer.inner(x.to(torch.float32)) + x
+    return result * 2 if layer.index % 2 else result.sin()
+
+
 class Model(nn.Module):
-    def __init__(self, function: Callable[..., Any], modes: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], modes: bool = False, count: int = 3) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([Calling(index, function) for index in range(3)])
+        self.layers = nn.ModuleList([Calling(index, function) for index in range(count)])
         self.modes = modes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,7 +149,7 @@ MODELS = {
     one.__name__: Model(one)
     for one in (of_data, of_an_element, of_one_of_several, of_its_base, kept, marked, watched,
                 wrapped, in_a_pair)
-} | {"under modes": Model(plain, modes=True)}  # fmt: skip
+} | {"under modes": Model(plain, modes=True), "every other": Model(every_other, count=4)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -158,8 +164,14 @@ def test_numbers_are_those_of_the_model(name: str) -> None:
             torch.testing.assert_close(captured(x), model(x))
 
 
-def test_a_layer_that_asks_for_nothing_is_repeated() -> None:
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Model(plain), "2 of 3 layers repeated"),
+        (Model(every_other, count=4), "2 of 4 layers repeated"),
+    ],
+)
+def test_a_layer_that_asks_for_nothing_is_repeated(model: Model, words: str) -> None:
     KNOWN.clear()
-    model = Model(plain).eval()
-    seen = Observation.from_inputs(model, [(torch.randn(n, 4),) for n in (3, 5)])
-    assert str(capture(model, seen).repeated) == "2 of 3 layers repeated"
+    seen = Observation.from_inputs(model.eval(), [(torch.randn(n, 4),) for n in (3, 5)])
+    assert str(capture(model, seen).repeated) == words

@@ -143,9 +143,14 @@ class _Stamping:
             self.renamed[item.name] = new
             self.graph.erase_node(item)
         self.graph.erase_node(node)
+
+        def follows(user: fx.Node) -> bool:
+            # Marks of what the layer was given, if its own calls go on, are of what came before.
+            return user not in self.visited and user.args[:1] != (path,)
+
         for place, old in enumerate(given):
             if -1 - place in last:  # what follows takes it as the layer left it
-                old.replace_all_uses_with(last[-1 - place], lambda user: user not in self.visited)
+                old.replace_all_uses_with(last[-1 - place], follows)
 
     def _copied(
         self, one: fx.Node, copies: Mapping[fx.Node, fx.Node], old: fx.Node, new: fx.Node
