@@ -145,8 +145,8 @@ class Calling(Layer):
         return self.function(self, x)
 
 
-_FUNCTIONS = (of_data, of_an_element, of_one_of_several, of_its_base, kept, marked, watched, wrapped,
-              in_a_pair)  # fmt: skip
+_FUNCTIONS = (of_data, of_an_element, of_one_of_several, of_its_base, kept, marked, watched,
+              wrapped, in_a_pair)  # fmt: skip
 MODELS = {one.__name__: Model(one) for one in _FUNCTIONS}
 MODELS["under modes"] = Model(plain, modes=True)
 MODELS["every other"] = Model(every_other, count=4)
