@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,32 +139,6 @@ class Pick(nn.Module):
         return x[:, -self.windows[min(step, 1)] :].mean(1)
 
 
-WINDOWS = (64, 640)
-
-
-class PickOfModule(nn.Module):
-    """The number stands in a global, and in an object of a class of nobody's."""
-
-    def __init__(self):
-        super().__init__()
-        self.config = SimpleNamespace(windows=WINDOWS)
-
-    def forward(self, x, step):
-        place = min(step, 1)
-        return x[:, -WINDOWS[place] :].mean(1) + x[:, -self.config.windows[place] :].sum(1)
-
-
-class Pad(nn.Module):
-    """An id that is none of the recorded ones is another at one row."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.pads = nn.Embedding(1200, 4), (3, 1)
-
-    def forward(self, ids):
-        return self.embed(ids) * (ids != self.pads[bool(ids.shape[0] > 1)])[..., None]
-
-
 class BothAreOne(nn.Module):
     """Python compares the second number only where the first is equal."""
 
@@ -244,14 +217,6 @@ CASES = {
         [(some(1, 1, 4), some(1, 148, 4)), (some(1, 1, 4), some(1, 9, 4))],
     ),
     Pick: ([(some(2, 8, 4), 3), (some(3, 11, 4), 5)], [(some(1, 84, 4), 0), (some(1, 9, 4), 7)]),
-    PickOfModule: (
-        [(some(2, 8, 4), 3), (some(3, 11, 4), 5)],
-        [(some(1, 300, 4), 0), (some(1, 9, 4), 7)],
-    ),
-    Pad: (
-        [(torch.arange(5, 17).view(2, 6),), (torch.arange(9, 36).view(3, 9),)],
-        [(torch.tensor([[7, 8, 3, 3]]),), (torch.tensor([[1, 8], [3, 3]]),)],
-    ),
     BothAreOne: (
         [(some(2, 1, 8, 9), some(3, 6, 4)), (some(3, 1, 7, 10), some(2, 4, 4))],
         [(some(2, 1, 8, 9), some(*n, 4)) for n in ((1, 1), (1, 3), (3, 1), (4, 5))],

@@ -232,7 +232,8 @@ def test_a_function_of_sizes_is_asked_by_name() -> None:
 
 def test_what_a_function_of_sizes_raises_is_told_with_its_place() -> None:
     with pytest.raises(
-        UsageError, match=r"\(batch=3\): .* ValueError: too small at .*mine\.py:\d"
+        UsageError,
+        match=r"\(batch=3\) cannot give inputs: .* ValueError: too small at .*mine\.py:\d",
     ):
         made("inputs_that_raise")({"batch": 3})
 

@@ -18,7 +18,6 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer.agreement import compare_calls, run_program
-from torchferry.capturer.constants import UsualNumbers
 from torchferry.capturer.instructions import first_line, line_of, packages_of, run_instructions
 from torchferry.capturer.outside import caches_of
 from torchferry.capturer.reliance import run_model
@@ -37,7 +36,6 @@ __all__ = ["Trial", "other_line"]
 
 Instruction = tuple[CodeType, int]
 _ONLY_THERE = "at other sizes the model never runs "
-_OTHER_NUMBER = "at all other sizes another number stands in "
 
 _LARGE = ((31, 1), (31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
 _NUMBERS = range(16, 4097)  # of the user's code: sizes beyond them are tried
@@ -76,7 +74,6 @@ class Trial:
         self.decided = decided
         self.packages = packages_of(model)
         self.caches = caches_of(model)
-        self.numbers = UsualNumbers(seen, self._run, self.packages)
 
     def recorded(self, kept: Collection[Condition]) -> Verdict:
         """The worst verdict on the recorded calls that the program accepts.
@@ -142,8 +139,6 @@ class Trial:
             if ran != known:  # what is left out may do nothing to such values
                 found += self._verdicts(special_values(inputs))
             if not all(one.choice for one in broken):  # a table may stand in place of an ``if``
-                if line := self.numbers.changed_line(inputs, broken):
-                    return Verdict("failed", evidence=_OTHER_NUMBER + line)
                 found += self._verdicts(scaled(inputs))
             # A program that refuses large sizes is not wrong there.
             larger = (*self._larger(sizes, broken), *self._beyond_numbers(sizes, broken))
@@ -287,8 +282,7 @@ def _breaks_no_other(
 
 def other_line(evidence: str) -> str:
     """The user's line that runs only where conditions are broken, of a verdict's evidence."""
-    line = evidence.removeprefix(_ONLY_THERE).removeprefix(_OTHER_NUMBER)
-    return line if line != evidence else ""
+    return evidence.removeprefix(_ONLY_THERE) if evidence.startswith(_ONLY_THERE) else ""
 
 
 def _count(inputs: Arguments) -> int:

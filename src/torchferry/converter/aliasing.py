@@ -41,9 +41,6 @@ _VIEWS: dict[Any, Any] = {
 }  # eager's "unsafe" results are views that are not told of each other
 
 
-_SIZES = 64  # up to which two expressions of sizes are tried to be equal
-
-
 def graphs_of(program: ExportedProgram) -> Iterator[fx.Graph]:
     """The program's graph and those of its conditions, loops and blocks."""
     for module in program.graph_module.modules():
@@ -74,30 +71,27 @@ def hidden_view(node: fx.Node) -> fx.Node | None:
     return next((arg for arg in node.all_input_nodes if is_view(node, arg)), None)
 
 
-def sizes_of_written_views(program: ExportedProgram) -> dict[tuple[Any, Any], fx.Node]:
-    """Return the sizes at which a copy that is written to is a view, or a view a copy.
+def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
+    """Return the symbols for which a size of 1 turns a copy that is written to into a view.
 
-    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row; so is ``x[:, :k]`` if
-    ``k`` is all it has. A functional program has decided for one of the two.
-
-    Args:
-        program: as torch.export gives it, not functionalized.
-
-    Returns:
-        Two expressions that are equal only there, and the operator that changes.
+    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row. A functional program has
+    decided for one of the two. The value is the operator that changes.
     """
-    found: dict[tuple[Any, Any], fx.Node] = {}
+    found: dict[str, fx.Node] = {}
     hints = _hints(program)
     for graph in graphs_of(program):
         for node in graph.nodes:
-            if is_seen_write(node) and isinstance(node.args[0], fx.Node):
-                for view, viewed in _shared(node.args[0], hints):
-                    for equal in _changes(view, viewed, hints):
-                        found.setdefault(equal, view)
+            if not is_seen_write(node) or not isinstance(node.args[0], fx.Node):
+                continue
+            for view, viewed in _shared(node.args[0]):
+                usual = is_view(view, viewed)
+                for symbol in _symbols(viewed.meta.get("val")) & hints.keys():
+                    if is_view(view, viewed, {**hints, symbol: 1}) != usual:
+                        found.setdefault(symbol, view)
     return found
 
 
-def _shared(written: fx.Node, hints: Mapping[str, int]) -> Iterator[tuple[fx.Node, fx.Node]]:
+def _shared(written: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
     """Results and their arguments that share memory with a node, or may at some sizes."""
     left, known = [written], {written}
     while left:
@@ -105,65 +99,23 @@ def _shared(written: fx.Node, hints: Mapping[str, int]) -> Iterator[tuple[fx.Nod
         for view, viewed in (*((node, arg) for arg in node.all_input_nodes),
                              *((user, node) for user in node.users)):  # fmt: skip
             other = viewed if view is node else view
-            if other not in known and _may_be_view(view, viewed, hints):
+            if other not in known and _may_be_view(view):
                 known.add(other)
                 left.append(other)
                 yield view, viewed
 
 
-def _may_be_view(node: fx.Node, viewed: fx.Node, hints: Mapping[str, int]) -> bool:
-    """Whether the result may be a view of the argument, and nothing is written."""
+def _may_be_view(node: fx.Node) -> bool:
+    """Whether the schema says that the result may be a view, and nothing is written."""
     if not isinstance(node.target, OpOverload) or schema_of(node.target).is_mutable:
         return False
-    if any(result.alias_info for result in schema_of(node.target).returns):
-        return True
-    if hidden_view(node) is viewed:
-        return True
-    # The schemas of operators that are made of others do not say it, as sum_to_size's.
-    return may_decompose(node.target) and any(True for _ in _changes(node, viewed, hints))
+    return any(result.alias_info for result in schema_of(node.target).returns)
 
 
-def _changes(
-    view: fx.Node, viewed: fx.Node, hints: Mapping[str, int]
-) -> Iterator[tuple[Any, Any]]:
-    """Pairs of expressions: where the two are equal, the result shares memory or ceases to."""
-    usual: bool | None = None
-    for left, right in _equal_where_gapless(viewed.meta.get("val")):
-        sizes = _sizes_of_equality(left, right, hints)
-        if sizes is not None:
-            usual = is_view(view, viewed) if usual is None else usual
-            if is_view(view, viewed, sizes) != usual:
-                yield left, right
-
-
-def _equal_where_gapless(value: Any) -> dict[tuple[Any, Any], None]:
-    """Pairs of expressions that decide whether a tensor lies in memory without gaps, if equal."""
-    if not isinstance(value, torch.Tensor):
-        return {}
-    sizes, strides = map(_expressions, (value.shape, value.stride()))
-    inner = zip(strides, sizes[1:], strides[1:], strict=False)
-    pairs = [(size, 1) for size in sizes]
-    pairs += [(stride, size * step) for stride, size, step in inner]
-    return dict.fromkeys(pair for pair in pairs if pair[0] != pair[1])
-
-
-def _expressions(sizes: Sequence[Any]) -> list[Any]:
-    return [n.node.expr if isinstance(n, torch.SymInt) else n for n in sizes]
-
-
-def _sizes_of_equality(left: Any, right: Any, hints: Mapping[str, int]) -> dict[str, int] | None:
-    """Sizes at which two expressions are equal, that differ from the exported ones in one."""
-    difference = left - right
-    symbols = {str(symbol): symbol for symbol in getattr(difference, "free_symbols", ())}
-    if not symbols or not symbols.keys() <= hints.keys():
-        return None
-    for name, symbol in symbols.items():
-        others = {one: hints[known] for known, one in symbols.items() if known != name}
-        rest = difference.subs(others)
-        for size in range(1, _SIZES):
-            if rest.subs(symbol, size) == 0:
-                return {**hints, name: size}
-    return None
+def _symbols(value: Any) -> set[str]:
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    symbols = (size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt))
+    return {str(symbol) for some in symbols for symbol in some}
 
 
 def is_view(node: fx.Node, viewed: fx.Node, sizes: Mapping[str, int] | None = None) -> bool:

@@ -127,13 +127,11 @@ _NEVER_EMPTY = {  # what onnxruntime, up to 1.32 at least, computes of nothing e
 
 
 def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> list[Condition]:
-    """Sizes at which a write in place goes to other memory than at the exported ones."""
-    found = []
-    for (left, right), node in sizes_of_written_views(program).items():
-        test, sizes = ("n0 != 1", [left]) if right == 1 else ("n0 != n1", [left, right])
-        line = user_line(node.stack_trace) or ""
-        found.append(Condition(test, tuple(names(str(size)) for size in sizes), line))
-    return found
+    """Sizes of 1 at which a write in place goes to other memory than at the exported ones."""
+    return [
+        Condition("n0 != 1", (names(symbol),), user_line(node.stack_trace) or "")
+        for symbol, node in sizes_of_written_views(program).items()
+    ]
 
 
 def _of_ranks(program: ExportedProgram, names: dimension.DimensionNames) -> Iterator[Condition]:

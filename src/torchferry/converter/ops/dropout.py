@@ -20,7 +20,7 @@ __all__: list[str] = []
 def dropout(b: Block, x: ir.Value, p: float, train: bool) -> ir.Value:
     if train and p:
         raise ValueError(
-            "dropout in training mode is random: call model.eval() first, or give "
+            "dropout in training mode is random, call model.eval() before the export, or give "
             "F.dropout training=self.training"
         )
     return x
