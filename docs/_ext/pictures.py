@@ -107,7 +107,7 @@ def _report(model: str, folder: Path) -> str:
     return (folder / out / "report.html").read_text("utf-8").replace(f"{folder}/", "")
 
 
-def _taken(page: Path, scheme: int) -> Image.Image:
+def _take_picture(page: Path, scheme: int) -> Image.Image:
     shot = page.with_suffix(".png")
     command = [
         "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
@@ -129,7 +129,7 @@ def main() -> None:
             page.write_text(only(reports[picture.model], picture.parts), "utf-8")
             for scheme, number in SCHEMES.items():
                 path = FOLDER / f"{picture.name}-{scheme}.webp"
-                trimmed(_taken(page, number)).save(path, lossless=True, method=6)
+                trimmed(_take_picture(page, number)).save(path, lossless=True, method=6)
                 sys.stdout.write(f"{path.name} {path.stat().st_size} bytes\n")
 
 

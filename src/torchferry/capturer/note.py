@@ -73,7 +73,7 @@ class Call(NamedTuple):
 
 
 class Note:
-    """What a layer was seen to do.
+    """The calls of torch that a layer makes, and the tensors in them.
 
     Args:
         path: of the layer.
@@ -174,7 +174,7 @@ class Note:
         inner = inspect.unwrap(function)
         code = inner.__code__ if isinstance(inner, types.FunctionType) else None
         if code is not None and not is_library(code.co_filename):
-            self.flaw = self.flaw or f"{name} is no function of torch's, and may read anything"
+            self.flaw = self.flaw or f"{name} is not a function of torch's, and may read anything"
 
     def _check_element(self, form: Form, result: Any) -> None:
         """Look for a number of a constant: torch may take it out, and trace only that."""
@@ -247,7 +247,7 @@ class Note:
 
 
 def parts_of(value: Any) -> list[Any] | None:
-    """What an argument is made of, keys of a dict included; ``None`` of what has no parts."""
+    """The parts of a container, keys of a dict included; ``None`` if a value has none."""
     if isinstance(value, dict):
         return [part for pair in value.items() for part in pair]
     if isinstance(value, slice):

@@ -15,11 +15,12 @@ from torchferry.runner import open_session, to_tensor
 from torchferry.seams.ort import ort_errors
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["PAST", "load_decoder", "read_settings", "run_values"]
+__all__ = ["PAST", "PRESENT", "load_decoder", "read_settings", "run_values"]
 
 PAST = "past_key_values."
 """What names of keys and values begin with, where a graph takes them."""
-_PRESENT = "present."
+PRESENT = "present."
+"""What names of keys and values begin with, where a graph gives them."""
 
 
 def load_decoder(folder: Path, path: Path, threads: int = 0) -> Any:
@@ -146,5 +147,5 @@ def _step(model: Any, tensors: dict[str, torch.Tensor], held: Any) -> torch.Tens
     logits = to_tensor(named.pop("logits"))
     if logits is None:
         raise RunError("the graph's logits are no numbers: deploy the model again")
-    held.values = {name.replace(_PRESENT, PAST, 1): value for name, value in named.items()}
+    held.values = {name.replace(PRESENT, PAST, 1): value for name, value in named.items()}
     return logits.float()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from torchferry.deployer.cache import KeepsCache, cache_class, cache_name, empty_cache
-from torchferry.deployer.decoder import PAST, load_decoder, read_settings, run_values
+from torchferry.deployer.decoder import PAST, PRESENT, load_decoder, read_settings, run_values
 from torchferry.deployer.layout import DECODER, ENCODER
 from torchferry.deployer.merge import CROSS
 from torchferry.runner import open_session, to_tensor
@@ -180,7 +180,7 @@ def _step(
     logits = to_tensor(results.pop("logits"))
     if logits is None:  # numbers have a dtype in torch
         raise AssertionError
-    kept = {name.replace("present.", PAST, 1): value for name, value in results.items()}
+    kept = {name.replace(PRESENT, PAST, 1): value for name, value in results.items()}
     held.values = {**held.values, **kept}
     return logits.float()
 

@@ -41,7 +41,8 @@ def check_reliances(
             raise _refusal(name, *_SCATTERED)
         if "gradients" in asked and (leaf.requires_grad or isinstance(leaf, torch.nn.Parameter)):
             raise _refusal(name, "is a parameter, or wants derivatives", "detach()")
-        if "numbers" in asked and bool(leaf.isnan().any()):
+        may_be_nan = leaf.is_floating_point() or leaf.is_complex()
+        if "numbers" in asked and may_be_nan and bool(leaf.isnan().any()):
             raise UsageError(
                 f"argument {name} holds a NaN, which onnxruntime may lose in a max pool, LSTM, "
                 f"GRU or RNN: keep NaN out ({name}.nan_to_num()), or run the model in PyTorch"
