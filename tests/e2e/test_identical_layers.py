@@ -18,7 +18,7 @@ DEPTHS = (
     "num_hidden_layers", "num_layers", "encoder_layers", "decoder_layers", "n_layer",
     "num_decoder_layers", "num_encoder_layers", "n_layers",
 )  # fmt: skip
-KINDS = ("layer_types", "layers_block_type", "mlp_layer_types")
+KINDS = ("layer_types", "layers_block_type", "mlp_layer_types", "no_rope_layers")
 FAST = {"llama": 2, "vit": 2}
 # How many layers repeat another at three layers a stack, at least.
 REPEATED = FAST | {
