@@ -18,7 +18,7 @@ from torchferry.capturer.aliases import find_lost
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 
-TEXT = (Path(__file__).parent / "cases" / "aliases.txt").read_text("utf-8")
+TEXT = (Path(__file__).parents[1] / "capturer" / "cases" / "aliases.txt").read_text("utf-8")
 CASES = {name: (wanted, body) for name, wanted, body in
          re.findall(r"^## (\w+): (.*)\n((?:(?!## ).*\n?)*)", TEXT, re.MULTILINE)}  # fmt: skip
 SLOW = [  # another case has the same way through the code

@@ -30,7 +30,8 @@ def test_a_lowering_that_is_wrong_itself_leaves_all_its_nodes_suspect(small, mon
         return model
 
     monkeypatch.setattr(
-        "torchferry.comparer.anew.convert", lambda program, **options: wrong(convert(program))
+        "torchferry.comparer.anew.convert",
+        lambda program, **options: wrong(convert(program)),
     )
     found = compare(small.program, wrong(small.onnx))
     assert len(found.suspects) == 2

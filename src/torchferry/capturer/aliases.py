@@ -1,8 +1,8 @@
 """Changes in place that rewritten control flow would lose, found in the captured program.
 
-Code that `torchferry.capturer.dispatch` calls copies what goes into a branch or a loop, and what
-comes out. Python copies nothing: two names may be one tensor, and a change under one name shows
-under the other. Where that would make a difference in a program, the construct is named here.
+Rewritten code copies what goes into a branch or a loop, and what comes out. Python copies
+nothing: two names may be one tensor, and a change under one name shows under the other. Where
+that would make a difference in a program, the construct is named here.
 """
 
 from __future__ import annotations

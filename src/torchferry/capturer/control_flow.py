@@ -1,8 +1,8 @@
-"""Ifs, loops and checks of a function as calls of `torchferry.capturer.dispatch`, by its AST.
+"""Ifs, loops and checks of a function as calls of functions that stand in `dispatch`, by its AST.
 
 Only what is certain is rewritten: what is done to local names. A break, or an attribute that is
 set under the construct, leaves it as it is, with the reason. What names share a tensor is known
-only in the captured program: see `torchferry.capturer.aliases`.
+only in the captured program: see `aliases`.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def export(
         rewrite: see `capture`.
         strict: whether it is a fault if the result is right only where a condition holds.
         sizes: the legal sizes, ``"height=64..512:8, batch_size=1..4"``; no others are tried.
-        budget: seconds for sizes beside those recorded; see `torchferry.exporter.trials.Budget`.
+        budget: seconds for sizes beside those recorded; see `trials.Budget`.
         progress: ``False`` shows no line on a terminal; or a function to call with each step.
         onnxruntime: the version that will run it, as ``"1.28"``; the installed one when ``None``.
         state: ``lift`` makes what ``forward`` keeps for later calls inputs and outputs.
