@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchferry.observer.unlike import scaled, special_values, unlike
+from torchferry.observer.unlike import raised, scaled, special_values, unlike
 
 
 def test_numbers_get_both_signs_and_masks_both_values() -> None:
@@ -89,3 +89,14 @@ def test_all_numbers_become_tiny_and_then_large() -> None:
     assert bool((tiny[0] < 1e-6).all())
     assert large[0].tolist() == [torch.inf, -torch.inf, torch.inf]
     assert tiny[1] is large[1] is ids
+
+
+def test_raised_integers_are_near_multiples_of_the_largest_that_was_recorded():
+    recorded = [((torch.tensor([[0, 3], [1, 2]]), torch.tensor([0, 1])), {})]
+    given = (torch.tensor([[0]]), torch.tensor([1, 1])), {}
+    found = [args for args, _ in raised(given, recorded)]
+    assert [int(ids) for ids, _ in found] == [6, 12, 24, 48, 192]
+    assert all(torch.equal(mask, given[0][1]) for _, mask in found)
+    assert not [*raised(given, [((torch.ones(2), torch.tensor([0, 1])), {})])]
+    small = (torch.tensor([100], dtype=torch.int8),), {}
+    assert [int(args[0]) for args, _ in raised(small, [small])] == [127] * 5

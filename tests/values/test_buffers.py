@@ -48,3 +48,23 @@ def test_tracing_a_model_that_trains_leaves_its_statistics() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     trace_execution_piece_by_piece(model.train(), [(torch.rand(n, 4) + 5,) for n in (3, 5)])
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_what_a_module_notes_of_its_buffer_is_put_back_with_it() -> None:
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.size = 2
+            self.register_buffer("table", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x) > self.size:
+                self.size = len(x)
+                self.register_buffer("table", torch.zeros(self.size))
+            return x + self.table[: len(x)]
+
+    model = Grows()
+    for _ in range(2):
+        with buffers_kept(model):
+            assert model(torch.ones(3)).tolist() == [1, 1, 1]
+        assert (model.size, len(model.table)) == (2, 2)

@@ -28,7 +28,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, program_inputs
-from torchferry.observer.unlike import scaled, special_values, unlike
+from torchferry.observer.unlike import raised, scaled, special_values, unlike
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
@@ -139,7 +139,8 @@ class Trial:
             if ran != known:  # what is left out may do nothing to such values
                 found += self._verdicts(special_values(inputs))
             if not all(one.choice for one in broken):  # a table may stand in place of an ``if``
-                found += self._verdicts(scaled(inputs))
+                recorded = [self.seen.normalized(call) for call in self.seen.calls]
+                found += self._verdicts([*scaled(inputs), *raised(inputs, recorded)])
             # A program that refuses large sizes is not wrong there.
             larger = (*self._larger(sizes, broken), *self._beyond_numbers(sizes, broken))
             found += [verdict for large in larger

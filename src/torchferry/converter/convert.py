@@ -203,14 +203,15 @@ def convert_with_torch(
         UsageError: the opset is out of range.
         ConversionError: torch.onnx failed, or the module writes to its inputs or buffers.
     """
-    translated, program = torch_onnx.export_module(
+    translated, program, captured = torch_onnx.export_module(
         model, args, kwargs, dynamic_shapes, check_opset(opset, TORCH_OPSETS)
     )
     mutation.refuse_mutations(program)
     names = dimension.DimensionNames(program, dims or {})
     dimension.rename_dimensions(translated, names)
-    doubts = guards_of_special_sizes(program)
-    conditions = conditions_of(program, names, doubts=doubts)
+    doubts = guards_of_special_sizes(captured)
+    guarded = dimension.DimensionNames(captured, dims or {})
+    conditions = conditions_of(captured, guarded, doubts=doubts)
     return _finished(translated, program, names, defaults, conditions=conditions), program
 
 

@@ -146,8 +146,8 @@ def _renamed(dim: int | ir.SymbolicDim, names: DimensionNames) -> int | ir.Symbo
 
 
 def is_data_dependent(size: object) -> bool:
-    """Whether no input has a size of this name."""
-    return str(size).startswith("data_dependent_")
+    """Whether no input has a size of this name, or one that it is computed from."""
+    return "data_dependent_" in str(size)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

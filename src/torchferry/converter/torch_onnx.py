@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
@@ -35,18 +35,42 @@ def export_module(
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
     opset: int,
-) -> tuple[ir.Model, ExportedProgram]:
+) -> tuple[ir.Model, ExportedProgram, ExportedProgram]:
     """``torch.onnx.export`` as it stands: its capture, its translation.
+
+    Returns: the model, the program that was translated, and that program as it was captured, which
+        has the guards that the other has lost.
 
     Raises:
         ConversionError: it failed; the message is the first line of its own.
     """
-    result = _exported(
-        model, args, opset, kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes, optimize=False
-    )
+    with _captures() as captured:
+        result = _exported(
+            model, args, opset, kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes, optimize=False
+        )
     if result.exported_program is None:
         raise ConversionError("torch.onnx returned no program")
-    return result.model, result.exported_program
+    return result.model, result.exported_program, [result.exported_program, *captured][-1]
+
+
+@contextmanager
+def _captures() -> Iterator[list[ExportedProgram]]:
+    """The programs that torch.export gives to whoever calls it in the block."""
+    found: list[ExportedProgram] = []
+    whole, draft = torch.export.export, torch.export.draft_export
+
+    def noted(export: Callable[..., ExportedProgram]) -> Callable[..., ExportedProgram]:
+        def run(*args: Any, **kwargs: Any) -> ExportedProgram:
+            found.append(program := export(*args, **kwargs))
+            return program
+
+        return run
+
+    torch.export.export, torch.export.draft_export = noted(whole), noted(draft)
+    try:
+        yield found
+    finally:
+        torch.export.export, torch.export.draft_export = whole, draft
 
 
 def export_program(program: ExportedProgram, opset: int | None, *, optimize: bool) -> ir.Model:

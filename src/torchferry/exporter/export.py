@@ -222,6 +222,7 @@ def _walk(
                 module, seen, session, tolerance=tolerance, program=captured.program,
                 fixed=captured.sizes, bounds=captured.bounds(seen), conditions=conditions,
                 joined=captured.joined, decided=captured.decided, budget=plan.budget,
+                foreign=plan.exporter == "onnx_dynamo",
             )  # fmt: skip
             made(f"{counted(len(checks), 'set')} of sizes")
             note = fast_path_note(module, seen, tolerance)

@@ -25,6 +25,7 @@ from torchferry.judge.apart import can_fork
 from torchferry.judge.reference import Again
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
+from torchferry.observer.unlike import special_values, unlike
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
@@ -120,6 +121,7 @@ def verify(
     joined: Collection[str] = (),
     decided: Collection[tuple[str, int]] = (),
     budget: float | None = None,
+    foreign: bool = False,
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
 
@@ -135,12 +137,14 @@ def verify(
         joined: as `torchferry.capturer.Captured` has it.
         decided: the same.
         budget: seconds that all sizes that are made may take; see `Budget`.
+        foreign: whether another library wrote the operators, of which nothing is known: values
+            unlike those recorded are tried too.
 
     Returns: one check a set of sizes, of those too that the original model refuses.
     """
     runner = _Runner(
         model, seen, session, tolerance, program=program, joined=joined, conditions=conditions,
-        decided=decided,
+        decided=decided, foreign=foreign,
     )  # fmt: skip
     begin, began = time.process_time(), time.monotonic()
     checks = [
@@ -188,6 +192,7 @@ class _Runner:
         joined: Collection[str],
         decided: Collection[tuple[str, int]],
         conditions: Sequence[Condition],
+        foreign: bool,
     ) -> None:
         self.model = model
         self.seen = seen
@@ -197,6 +202,7 @@ class _Runner:
         self.joined = joined
         self.decided = decided
         self.conditions = conditions
+        self.foreign = foreign
 
     def reference(self, inputs: tuple[Any, Any], changed: list[tuple[str, ...]]) -> Reference:
         """The model on inputs; the first call tells which arguments it changed."""
@@ -216,6 +222,13 @@ class _Runner:
         return None if said is None else f"PyTorch contradicts itself: {said}"
 
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
+        check = self._run(inputs, sizes, made=made)
+        others = (*unlike(inputs), *special_values(inputs)) if self.foreign and check.ok else ()
+        tried = (self._run(given, sizes, made=made) for given in others)
+        wrong = next((one for one in tried if one.failed), None)
+        return check if wrong is None else replace(wrong, blame=_OTHER_VALUES)
+
+    def _run(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
         changed: list[tuple[str, ...]] = []
 
         def run() -> Any:

@@ -25,6 +25,7 @@ __all__ = [
     "LEAST_KEY",
     "NAN_ERF",
     "OLDEST",
+    "REQUIREMENT",
     "Ability",
     "check_version",
     "has",
@@ -37,6 +38,9 @@ __all__ = [
 
 OLDEST = "1.25"
 """The oldest onnxruntime that is tested, and that `pyproject.toml` accepts."""
+
+REQUIREMENT = "requirement: "
+"""What the name of a node begins with that fails where the rest of its name says why."""
 
 LEAST_KEY = "torchferry.least_onnxruntime"
 """Of a model's metadata: the oldest onnxruntime that computes it right."""

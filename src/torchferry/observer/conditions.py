@@ -35,9 +35,10 @@ from torchferry.observer.tree import (
     program_inputs,
 )
 from torchferry.seams.pytorch import guards_of
-from torchferry.seams.symbols import expression_text
+from torchferry.seams.symbols import expression_text, has_unbacked_symbols
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
+from torchferry.values.source_line import user_line
 
 __all__ = [
     "conditions_of",
@@ -81,7 +82,11 @@ def conditions_of(
         for condition in read[guard]
     }
     known = tuple(found)
-    others = (*_of_ranges(program, named, known), *_of_squeezes(program, named))
+    others = (
+        *_of_ranges(program, named, known),
+        *_of_squeezes(program, named),
+        *_of_assertions(program, named),
+    )
     found |= dict.fromkeys([*others, *_of_operators(program, named)])
     for one in (one for guard in doubts for one in read[guard]):
         beyond = int(one.test.rpartition(" ")[2])
@@ -189,8 +194,10 @@ def _of_squeezes(program: ExportedProgram, named: Callable[[str], str]) -> Itera
             shape = node.args[0].meta["val"].shape
             axes = node.args[1] if len(node.args) > 1 else range(len(shape))
             for axis in [axes] if isinstance(axes, int) else axes:
-                if isinstance(shape[axis], torch.SymInt):
-                    yield Condition("n0 != 1", (named(str(shape[axis])),))
+                # What depends on data is tested where the graph runs.
+                size = shape[axis]
+                if isinstance(size, torch.SymInt) and not has_unbacked_symbols(size):
+                    yield Condition("n0 != 1", (named(str(size)),))
 
 
 def _unless_known(
@@ -296,13 +303,28 @@ def _of_operators(program: ExportedProgram, named: Callable[[str], str]) -> Iter
     hints = {one: hint for one, hint in later_hints(program).items() if str(one) not in known}
     for guard in later_guards(program):
         tested = guard.expr.subs(hints)  # an integer that the program holds constant
-        symbols = sorted(map(str, tested.free_symbols))
-        test = expression_text(tested)
-        for number, symbol in enumerate(symbols):
-            test = re.sub(rf"\b{symbol}\b", f"n{number}", test)
-        if symbols:
-            line = line_of_torch(guard.sloc)
-            yield Condition(test, tuple(map(named, symbols)), line, choice=True)
+        yield from _of_expression(tested, named, line_of_torch(guard.sloc), choice=True)
+
+
+def _of_assertions(program: ExportedProgram, named: Callable[[str], str]) -> Iterator[Condition]:
+    """Yield the guards that a program asserts as it runs: ``torch.onnx`` has torch defer them."""
+    for node in program.graph.nodes:
+        tested = node.args[0] if node.target is torch.ops.aten._assert_scalar.default else None
+        value = tested.meta.get("val") if isinstance(tested, torch.fx.Node) else None
+        if isinstance(value, torch.SymBool) and not has_unbacked_symbols(value):
+            line = user_line(node.stack_trace) or ""
+            yield from _of_expression(value.node.expr, named, line)
+
+
+def _of_expression(
+    tested: Any, named: Callable[[str], str], line: str, *, choice: bool = False
+) -> Iterator[Condition]:
+    symbols = sorted(map(str, tested.free_symbols))
+    test = expression_text(tested)
+    for number, symbol in enumerate(symbols):
+        test = re.sub(rf"\b{symbol}\b", f"n{number}", test)
+    if symbols:
+        yield Condition(test, tuple(map(named, symbols)), line, choice=choice)
 
 
 def guards_of_special_sizes(program: ExportedProgram) -> Iterator[str]:

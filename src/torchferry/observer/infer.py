@@ -15,6 +15,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.naming import conventional_name, in_cache, input_name, pick_name
 from torchferry.values.flatten import Path, flatten, path_text
 from torchferry.values.kinds import find_kind
+from torchferry.values.layout import why_not_ordinary
 
 __all__ = ["Argument", "Axis", "infer_arguments", "same_constant"]
 
@@ -143,6 +144,8 @@ def _check(path: Path, column: Sequence[Any]) -> None:
     first, *others = [leaf for leaf in column if leaf is not None]
     where = path_text(path)
     if all(isinstance(leaf, torch.Tensor) for leaf in (first, *others)):
+        for leaf in (first, *others):
+            _refuse_own_rules(where, leaf)
         for attribute, word in (("ndim", "rank"), ("dtype", "dtype")):
             values = list(dict.fromkeys(getattr(leaf, attribute) for leaf in (first, *others)))
             if len(values) > 1:
@@ -161,6 +164,15 @@ def _check(path: Path, column: Sequence[Any]) -> None:
             f"argument {where} is {_shown(first)} in one call and {_shown(different)} in another: "
             "a value that is no tensor, nor an integer in every call, becomes part of the graph. "
             "Give one value, or pass it as a tensor in every call"
+        )
+
+
+def _refuse_own_rules(where: str, leaf: torch.Tensor) -> None:
+    """A program holds what plain tensors go through."""
+    if reason := why_not_ordinary(leaf):
+        raise UsageError(
+            f"argument {where} is {reason}: a program would not. Give a plain tensor, "
+            f"{where}.as_subclass(torch.Tensor), or make the change in the model's code"
         )
 
 

@@ -7,7 +7,7 @@ masked in a mask of ones, and ``relu`` changes no positive number.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,12 @@ from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, replace_leaves
 from torchferry.values.flatten import Path
 
-__all__ = ["scaled", "special_values", "unlike"]
+__all__ = ["raised", "scaled", "special_values", "unlike"]
 
 _SPREAD = (-3.0, 7.0)  # magnitudes, as powers of two, that numbers are multiplied by
 _SPECIAL = (float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 0.0)
 _SCALES = (1e-7, 1e6)  # such as a bound or an epsilon makes a difference for
+_FACTORS = (2, 4, 8, 16, 64)  # of the largest integer: a model may have few rows to look up
 _ARGUMENTS = 8  # that are tried alone
 _ZEROS = 0.1  # the share of numbers that become 0, and of a mask's that change
 
@@ -72,6 +73,29 @@ def scaled(inputs: Arguments) -> Iterator[Arguments]:
 
     for scale in _SCALES:
         yield replace_leaves(*inputs, change=partial(change, scale=scale))
+
+
+def raised(inputs: Arguments, recorded: Sequence[Arguments]) -> Iterator[Arguments]:
+    """The same arguments with larger and larger integers: a model that looks them up fails soon.
+
+    Args:
+        inputs: positional and named arguments.
+        recorded: those of calls that were recorded, which tell masks and how large integers are.
+    """
+    largest: dict[Path, int] = {}
+    for path, leaf in (pair for one in recorded for pair in leaves_of(*one).items()):
+        if _has_numbers(leaf) and not leaf.is_floating_point() and not leaf.is_complex():
+            largest[path] = max(largest.get(path, 0), int(leaf.abs().max()))
+
+    def change(path: Path, leaf: Any, *, factor: int) -> Any:
+        if largest.get(path, 0) < 2:  # none, or a mask
+            return leaf
+        below = torch.arange(leaf.numel(), device=leaf.device).view(leaf.shape) % 2
+        return (min(largest[path] * factor, torch.iinfo(leaf.dtype).max) - below).to(leaf.dtype)
+
+    if any(most > 1 for most in largest.values()):
+        for factor in _FACTORS:
+            yield replace_leaves(*inputs, change=partial(change, factor=factor))
 
 
 def _alone(

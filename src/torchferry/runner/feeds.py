@@ -13,6 +13,7 @@ from torchferry.runner.conditions import check_conditions
 from torchferry.runner.dimensions import check_sizes, feed_sizes, named_axes
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text, register_pytrees
+from torchferry.values.layout import why_not_ordinary
 from torchferry.values.reliance import check_reliances
 from torchferry.values.signature import Constant, Signature
 
@@ -261,6 +262,11 @@ def _checked(name: str, leaf: Any, info: InputInfo, pairs: bool = False) -> torc
         ) from error
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
         raise UsageError(f"input {name} is {string_type(tensor)}, but the model takes a dense one")
+    if type(tensor) is not torch.Tensor and (reason := why_not_ordinary(tensor)):
+        raise UsageError(
+            f"input {name} is {reason}, and a program does not: give a plain tensor, "
+            f"{name}.as_subclass(torch.Tensor)"
+        )
     if pairs and tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype != dtype:

@@ -14,7 +14,7 @@ import onnxruntime
 
 from torchferry.errors import RunError, UsageError
 from torchferry.graph.outline import STATE_KEY, outline
-from torchferry.graph.runtime import LEAST_KEY, too_old
+from torchferry.graph.runtime import LEAST_KEY, REQUIREMENT, too_old
 from torchferry.runner.feeds import Feeder, InputInfo
 from torchferry.runner.outputs import to_tensor
 from torchferry.seams.ort import ort_errors
@@ -198,9 +198,13 @@ class Session:
         try:
             results = self.session.run_with_ort_values(self._outputs, ort_feeds)
         except ort_errors() as error:
+            node = _node(error) or ""
+            if node.startswith(REQUIREMENT):
+                why = node.removeprefix(REQUIREMENT).rpartition(" [")[0]
+                raise UsageError(f"the model cannot be run on these values: {why}") from error
             shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in feeds.items())
             said = f"onnxruntime failed: {_brief(error)}, on {shapes[:600]}"
-            raise RunError(said, node=_node(error)) from error
+            raise RunError(said, node=node or None) from error
         return dict(zip(self._outputs, map(_tensor, results), strict=True))
 
 

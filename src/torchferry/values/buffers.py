@@ -27,7 +27,7 @@ def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     0
     """
     state = [
-        (owner, name, buffer, buffer.clone())
+        (owner, dict(vars(owner)), name, buffer, buffer.clone())
         for owner in module.modules()
         for name, buffer in buffers_of(owner).items()
         if buffer is not None and not is_lazy(buffer)
@@ -36,6 +36,9 @@ def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for owner, name, buffer, value in state:
-                set_buffer(owner, name, buffer)  # the forward may have put another in its place
+            for owner, attributes, name, buffer, value in state:
+                if buffers_of(owner).get(name) is not buffer:
+                    # The forward has put another in its place, and noted of what size it is.
+                    vars(owner).update(attributes)
+                    set_buffer(owner, name, buffer)
                 buffer.copy_(value)

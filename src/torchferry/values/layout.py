@@ -1,4 +1,4 @@
-"""Which tensors are no view of plain memory, and why."""
+"""Which tensors are no view of plain memory, or compute by rules of their own, and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from torchferry.seams.pytorch import is_functorch_tensor
 
-__all__ = ["why_not_plain", "why_not_shaped"]
+__all__ = ["why_not_ordinary", "why_not_plain", "why_not_shaped"]
 
 
 def why_not_shaped(tensor: torch.Tensor) -> str | None:
@@ -39,3 +39,33 @@ def why_not_plain(tensor: torch.Tensor) -> str | None:
     if tensor.is_meta:
         return "on device meta, without data; give a dense tensor"
     return why_not_shaped(tensor)
+
+
+def why_not_ordinary(tensor: torch.Tensor) -> str | None:
+    """Why PyTorch's functions may compute something else of a tensor; ``None`` if they do not.
+
+    Args:
+        tensor: see `why_not_shaped`.
+
+    >>> class Doubled(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, function, types, args=(), kwargs=None):
+    ...         return super().__torch_function__(function, types, args, kwargs or {}) * 2
+    >>> why_not_ordinary(torch.ones(2).as_subclass(Doubled))
+    'of class Doubled, which changes what functions of PyTorch compute'
+    >>> why_not_ordinary(torch.nn.Parameter(torch.ones(2)))
+    """
+    cls = type(tensor)
+    if (
+        cls.__module__.partition(".")[0] == "torch"
+    ):  # parameters, fake tensors, those of torch.func
+        return None
+    if _rules(cls) == _rules(torch.Tensor):
+        return None
+    return f"of class {cls.__name__}, which changes what functions of PyTorch compute"
+
+
+def _rules(cls: type[torch.Tensor]) -> tuple[object, object]:
+    """What a class does with functions, and with operators."""
+    functions = cls.__torch_function__
+    return getattr(functions, "__func__", functions), cls.__torch_dispatch__

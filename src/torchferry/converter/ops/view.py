@@ -19,6 +19,7 @@ from torchferry.converter.ops.axes import (
     sizes_of,
     times,
 )  # fmt: skip
+from torchferry.converter.requirement import depends_on_data, required
 from torchferry.seams.operators import aten
 
 __all__ = ["at_least", "flat", "reshaped"]
@@ -120,7 +121,14 @@ def unflatten(b: Block, x: ir.Value, dim: int, sizes: Sequence[Size]) -> ir.Valu
 
 
 def _squeezed(b: Block, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Without those of the axes that are 1; a symbolic size is not, or it would be a constant."""
+    """Without those of the axes that are 1; a symbolic size is not, or it would be a constant.
+
+    No call is accepted in which a size of an input would be; one that depends on data is tested.
+    """
+    for axis in axes if x.shape is not None else ():
+        if depends_on_data(x.shape[axis]):
+            more = b.Not(b.Equal(b.dim(x, axis), 1))
+            x = required(b, x, more, "squeeze() takes away an axis whose size depends on data")
     gone = [axis for axis in axes if rank(x) and b.dim(x, axis) == 1]
     return kept_complex(x, b.Squeeze(x, gone)) if gone else x
 

@@ -1,0 +1,184 @@
+"""What only values, classes and sizes unlike those recorded show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import torchferry as tf
+from torchferry.errors import FerryError, UsageError
+
+
+def ids(*sizes: int) -> torch.Tensor:
+    return torch.randint(0, 5, sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+class Limit(nn.Module):
+    """One of two limits, by the length: the same instructions run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 3)
+
+    def forward(self, x):
+        return self.table(x.clamp(max=(49, 10)[int(x.shape[1] == 1)]))
+
+
+class OneIsBad(nn.Module):
+    def forward(self, x):
+        return x == (7, 40)[int(x.shape[1] == 1)]
+
+
+class ByBatch(nn.Module):
+    TABLE = (3, 30, 60)
+
+    def forward(self, x):
+        return x.clamp(max=self.TABLE[min(x.shape[0], 2)])
+
+
+ROW, COLUMN = torch.tensor([[30, 41, 7]]), torch.tensor([[30], [40]])
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    ("make", "accepted", "refused"),
+    [(Limit, ROW, COLUMN), (OneIsBad, ROW, COLUMN), (ByBatch, COLUMN, ROW)],
+)
+def test_a_table_of_integers_in_the_place_of_an_if(make, accepted, refused, check):
+    torch.manual_seed(0)
+    model = make().eval()
+    made = tf.export(model, [(ids(2, 3),), (ids(3, 4),)], check=check, progress=False)
+    for given in (torch.tensor([[30, 20], [40, 41], [2, 7]]), accepted):
+        torch.testing.assert_close(made(given), model(given))
+    with pytest.raises(UsageError, match="its code does something else there"):
+        made(refused)
+
+
+class Differ(nn.Module):
+    def forward(self, x, y):
+        return x.sum() + y.sum() if x.shape[0] == y.shape[0] else x.sum() - y.sum()
+
+
+def test_torch_onnx_keeps_the_conditions_of_its_capture():
+    sets = [(torch.randn(4), torch.randn(2)), (torch.randn(5), torch.randn(3))]
+    made = tf.export(Differ(), sets, exporter="onnx_dynamo", budget=10, progress=False)
+    x, y = torch.randn(7), torch.randn(6)
+    torch.testing.assert_close(made(x, y), Differ()(x, y))
+    with pytest.raises(UsageError, match="batch_size != y_dim_0"):
+        made(x, x)
+
+
+def test_a_program_whose_guards_are_assertions_keeps_them():
+    dynamic = {0: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(
+        Differ().eval(), (torch.randn(4), torch.randn(2)), dynamic_shapes=(dynamic, dynamic),
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )  # fmt: skip
+    made = tf.to_onnx(program)
+    x, y = torch.randn(7), torch.randn(6)
+    torch.testing.assert_close(made(x, y), Differ()(x, y))
+    with pytest.raises(UsageError, match="!="):
+        made(x, x)
+
+
+class Masked(nn.Module):
+    def forward(self, x, mask):
+        return x.masked_fill(mask & (x.shape[0] == 1), 0.0)
+
+
+def test_another_exporter_is_tried_with_other_values():
+    """``torch.onnx`` leaves the ``&`` out; all masks that were recorded are empty."""
+    sets = [(torch.randn(n, 3), torch.zeros(n, 3, dtype=torch.bool)) for n in (2, 3)]
+    x, mask = torch.randn(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    made = tf.export(Masked(), sets, exporter="onnx_dynamo", budget=10, progress=False)
+    assert not made.report.ok
+    with pytest.raises(FerryError):
+        made(x, mask)
+    ours = tf.export(Masked(), sets, budget=10, progress=False)
+    assert ours.report.ok
+    torch.testing.assert_close(ours(x, mask), x)
+
+
+class Rows(nn.Module):
+    def forward(self, x, mask):
+        return x[mask].squeeze(0)
+
+
+class Places(nn.Module):
+    def forward(self, x, mask):
+        return x[mask.nonzero().squeeze()]
+
+
+@pytest.mark.parametrize("make", [Rows, Places])
+def test_an_axis_that_values_would_take_away_is_tested_as_the_graph_runs(make, tmp_path):
+    masks = [[1, 0, 1, 0], [1, 0, 1, 1, 0], [0, 0, 0], [1, 1, 1, 1, 1, 1]]
+    sets = [(torch.randn(len(m), 3), torch.tensor(m, dtype=torch.bool)) for m in masks]
+    made = tf.export(make(), sets[:2], budget=10, progress=False)
+    assert made.report.ok
+    made.save(tmp_path / "model.onnx")
+    one = torch.randn(5, 3), torch.tensor([0, 0, 1, 0, 0], dtype=torch.bool)
+    for program in (made, tf.load(tmp_path / "model.onnx")):
+        for given in sets:
+            torch.testing.assert_close(program(*given), make()(*given))
+        with pytest.raises(UsageError, match="an axis whose size depends on data"):
+            program(*one)
+
+
+class Grows(nn.Module):
+    """A table that grows with the length, and its size, as rotary embeddings had it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow(8)
+
+    def grow(self, size: int) -> None:
+        self.size = size
+        self.register_buffer("table", torch.arange(size).float().cos(), persistent=False)
+
+    def forward(self, x):
+        if x.shape[1] > self.size:
+            self.grow(x.shape[1])
+        return x * self.table[: x.shape[1], None]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_model_that_grows_is_as_before(check):
+    model = Grows()
+    sets = [(torch.randn(2, 3, 2),), (torch.randn(3, 5, 2),)]
+    made = tf.export(model, sets, check=check, budget=10, progress=False)
+    assert (model.size, len(model.table)) == (8, 8)
+    x = torch.randn(1, 7, 2)
+    torch.testing.assert_close(made(x), model(x))
+    with pytest.raises(UsageError, match="<= 8"):
+        made(torch.randn(1, 9, 2))
+    assert model(torch.randn(2, 9, 2)).shape == (2, 9, 2)
+
+
+class Tripled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result * 3 if function is torch.add else result
+
+
+class Named(torch.Tensor):
+    """A class that changes nothing."""
+
+
+class Add(nn.Module):
+    def forward(self, x):
+        return torch.add(x, 1)
+
+
+def test_a_class_of_tensors_with_rules_of_its_own_is_refused():
+    tripled = [(torch.randn(n, 4).as_subclass(Tripled),) for n in (3, 5)]
+    with pytest.raises(UsageError, match=r"argument x is of class Tripled.*as_subclass"):
+        tf.export(Add(), tripled, progress=False)
+    plain = [(torch.randn(3, 4),), (torch.randn(5, 4).as_subclass(Named),)]
+    made = tf.export(Add(), plain, budget=10, progress=False)
+    with pytest.raises(UsageError, match=r"input x is of class Tripled.*as_subclass"):
+        made(*tripled[0])
+    x = torch.randn(2, 4)
+    for given in (x, x.as_subclass(Named), nn.Parameter(x)):
+        torch.testing.assert_close(made(given), x + 1)
