@@ -9,7 +9,7 @@ import pytest
 from torchferry.errors import UsageError
 from torchferry.exporter import sweep as sweeping
 from torchferry.exporter.job import Job, Row
-from torchferry.exporter.sweep import expand, sweep, sweep_report
+from torchferry.exporter.sweep import expand, sweep
 
 
 def fake(job, timeout, memory):
@@ -79,15 +79,6 @@ def test_another_file_is_refused(tmp_path):
     file.write_text("{}\n{}\n")
     with pytest.raises(UsageError, match="line 1, is no row of a sweep"):
         sweep(JOBS, file)
-
-
-def test_the_report(quick, tmp_path):
-    report = sweep_report(sweep(JOBS, tmp_path / "r.jsonl"), "x")
-    assert not report.ok
-    assert report.verdict == "torchferry: 1 of 2 ok; torch.onnx: 1 of 1 ok"
-    assert report.problems == ("bad (torchferry): wrong: differs",)
-    assert json.loads(json.dumps(report.data))["rows"][1]["outcome"] == "wrong"
-    assert sweep_report(sweep(JOBS[::2], tmp_path / "r.jsonl"), "x").ok
 
 
 def test_what_a_name_stands_for():

@@ -54,7 +54,8 @@ def sweep(
     come, and what it has is not done again: an interrupted sweep goes on.
     """
     from torchferry.exporter.job import Job
-    from torchferry.exporter.sweep import expand, sweep_report
+    from torchferry.exporter.summary import sweep_report
+    from torchferry.exporter.sweep import expand
     from torchferry.exporter.sweep import sweep as run
 
     names = [name for given in models or ["zoo:*"] for name in expand(given)]
