@@ -51,3 +51,17 @@ def test_a_capture_is_called_by_position_or_by_name():
     ):
         with pytest.raises(UsageError, match=says):
             captured(*args, **kwargs)
+
+
+def test_an_argument_of_another_dtype_is_refused_though_nothing_is_computed_with_it():
+    class Like(torch.nn.Module):
+        def forward(self, x, other):
+            return x.to(other.dtype)
+
+    model = Like()
+    calls = [((torch.randn(n), torch.ones(2)), {}) for n in (4, 5)]
+    found = capture(model, Observation.from_inputs(model, calls))
+    x, other = torch.randn(6), torch.ones(2)
+    torch.testing.assert_close(found(x, other=other), x)
+    with pytest.raises(UsageError, match=r"argument other is torch\.float64"):
+        found(x, other.double())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -153,6 +155,56 @@ def test_a_model_that_grows_is_as_before(check):
     with pytest.raises(UsageError, match="<= 8"):
         made(torch.randn(1, 9, 2))
     assert model(torch.randn(2, 9, 2)).shape == (2, 9, 2)
+
+
+class Remembers(nn.Module):
+    @functools.cached_property
+    def table(self):
+        return torch.arange(4) * 2
+
+    def forward(self, x):
+        return x * self.table
+
+
+class Anchors(nn.Module):
+    """What is kept for a size belongs to that size, as detectors have it."""
+
+    shape = None
+
+    def forward(self, x):
+        if self.shape != x.shape[1:]:
+            self.shape = x.shape[1:]
+            self.anchors = torch.arange(x.shape[1]).float()
+        return x + self.anchors
+
+
+@pytest.mark.parametrize("make", [Remembers, Anchors])
+@pytest.mark.parametrize("check", [True, False])
+def test_what_a_trace_leaves_in_a_model_is_taken_out(make, check):
+    model = make().eval()
+    made = tf.export(
+        model, [(torch.randn(2, 4),), (torch.randn(3, 4),)], check=check, budget=10, progress=False
+    )
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(made(x), model(x))
+    assert type(model(x)) is torch.Tensor
+
+
+class SumTo(nn.Module):
+    def forward(self, x, y):
+        total = x.sum_to_size(y.shape)
+        total.add_(1)
+        return x, total
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_sum_of_nothing_is_its_argument_itself(check):
+    sets = [(torch.randn(n, 3), torch.randn(1, 3)) for n in (4, 5)]
+    made = tf.export(SumTo(), sets, check=check, budget=10, progress=False)
+    x, y = torch.randn(2, 3), torch.randn(1, 3)
+    torch.testing.assert_close(made(x.clone(), y), SumTo()(x.clone(), y))
+    with pytest.raises(UsageError, match="batch_size"):
+        made(y.clone(), y)
 
 
 class Tripled(torch.Tensor):

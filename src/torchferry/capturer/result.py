@@ -17,7 +17,8 @@ from torchferry.dims import Dim
 from torchferry.errors import Mismatch, UsageError
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
-from torchferry.observer.tree import input_sizes, program_inputs
+from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
+from torchferry.values.flatten import path_text
 from torchferry.values.kinds import attempt
 from torchferry.values.reliance import Reliance
 
@@ -103,12 +104,13 @@ class Captured:
         """Run the program on the arguments of the model, by position or by name.
 
         Raises:
-            UsageError: an argument is missing, or given twice, or there are too many.
+            UsageError: an argument is missing, or given twice, of another dtype than it was
+                captured with, or there are too many.
         """
         names = self.program.module_call_graph[0].signature.forward_arg_names or []
         by_position, by_name = self.program.example_inputs or ((), {})
         if not args or len(by_position) == len(args):
-            return self.program.module()(*args, **kwargs)
+            return self._run(args, kwargs)
         if len(args) > len(names) or (twice := kwargs.keys() & {*names[: len(args)]}):
             many = f"{len(args)} arguments" if len(args) > len(names) else min(twice)
             raise UsageError(f"the program takes {', '.join(names)}, not {many} by position")
@@ -116,7 +118,23 @@ class Captured:
         if missing := {*names[: len(by_position)], *by_name} - named.keys():
             raise UsageError(f"the program was captured with {min(missing)}: give it too")
         first = [named.pop(name) for name in names[: len(by_position)]]
-        return self.program.module()(*first, **{name: named[name] for name in by_name})
+        return self._run(tuple(first), {name: named[name] for name in by_name})
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        captured = leaves_of(*(self.program.example_inputs or ((), {})))
+        for path, leaf in leaves_of(args, kwargs).items():
+            known = captured.get(path)
+            # torch asks it of those only that the program computes with.
+            if (
+                isinstance(leaf, torch.Tensor)
+                and isinstance(known, torch.Tensor)
+                and leaf.dtype != known.dtype
+            ):
+                raise UsageError(
+                    f"argument {path_text(path)} is {leaf.dtype}, and was captured as "
+                    f"{known.dtype}: give it in that dtype, or capture the model with the other"
+                )
+        return self.program.module()(*args, **kwargs)
 
     @property
     def sizes(self) -> dict[str, int]:

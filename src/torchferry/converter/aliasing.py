@@ -106,10 +106,12 @@ def _shared(written: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
 
 
 def _may_be_view(node: fx.Node) -> bool:
-    """Whether the schema says that the result may be a view, and nothing is written."""
-    if not isinstance(node.target, OpOverload) or schema_of(node.target).is_mutable:
+    """Whether the schema says that the result may be a view, or hides it; nothing is written."""
+    target = node.target
+    if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
         return False
-    return any(result.alias_info for result in schema_of(node.target).returns)
+    hides = target.namespace == "aten" and may_decompose(target)
+    return hides or any(result.alias_info for result in schema_of(target).returns)
 
 
 def _symbols(value: Any) -> set[str]:

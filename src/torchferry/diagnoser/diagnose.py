@@ -21,7 +21,6 @@ from typing import Any
 import torch
 
 from torchferry.diagnoser.fallback import RestSession
-from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
 from torchferry.diagnoser.process import Limits
@@ -35,6 +34,7 @@ from torchferry.diagnoser.text import report_rows
 from torchferry.diagnoser.tree import Methods, Piece
 from torchferry.errors import FerryError, UsageError
 from torchferry.progress import Progress, show_steps
+from torchferry.values.attributes import attributes_kept
 
 __all__ = ["Culprit", "Diagnosis", "diagnose"]
 
@@ -193,7 +193,7 @@ def diagnose(
     options.check()
     _check_places(reproduce, export_rest)
     search = Search(options, _REPLACING, shape_functions, below=False, limits=limits)
-    kept = state_kept(model) if isinstance(model, torch.nn.Module) else nullcontext()
+    kept = attributes_kept(model) if isinstance(model, torch.nn.Module) else nullcontext()
     with show_steps(progress) as say, kept:
         say("run the model")
         tree = trace_execution_piece_by_piece(model, inputs, 0, traced_method, traced_functions)

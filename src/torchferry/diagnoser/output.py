@@ -13,7 +13,6 @@ import torch
 from torchferry.capturer import accept_aliases
 from torchferry.diagnoser.blame import who_raised
 from torchferry.diagnoser.functions import find_functions
-from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.quiet import telling
 from torchferry.diagnoser.recorder import recorded
@@ -29,6 +28,7 @@ from torchferry.notebook import table_html
 from torchferry.observer.given import sets_of
 from torchferry.observer.model_inputs import ModelInputs
 from torchferry.observer.sets import Arguments, as_arguments
+from torchferry.values.attributes import attributes_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten
 from torchferry.values.kinds import attempt
@@ -114,7 +114,7 @@ class ModelDiagnoseOutput(Piece):
         for piece in self.walk():
             piece.exporter, piece.exporter_status, piece.last_error = None, None, None
         try:
-            with state_kept(self.model):
+            with attributes_kept(self.model):
                 return search.visit(self)
         finally:
             for piece in self.walk():
@@ -342,7 +342,7 @@ def trace_execution_piece_by_piece(
 
 def _run(root: Piece, sets: Sequence[Arguments]) -> None:
     model = root.model
-    with torch.no_grad(), state_kept(model), warnings.catch_warnings():
+    with torch.no_grad(), attributes_kept(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number, (args, named) in enumerate(sets, 1):
             kwargs = accept_aliases(model, named) if root.method_name == "forward" else named

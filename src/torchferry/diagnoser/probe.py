@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.quiet import quiet
 from torchferry.diagnoser.recorder import recorded
 from torchferry.diagnoser.tree import Piece
@@ -18,6 +17,7 @@ from torchferry.errors import UsageError
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tree import leaves_of, replace_leaves
 from torchferry.seams.pytorch import FakeTensorMode
+from torchferry.values.attributes import attributes_kept
 from torchferry.values.clone import clone
 from torchferry.values.flatten import flatten, map_leaves
 
@@ -58,7 +58,7 @@ def probe(piece: Piece, variant: Variant) -> list[Row]:
     with quiet(), torch.no_grad():
         for args, kwargs in _other_inputs(piece, variant):
             # Fake tensors too write into buffers, which are none.
-            with state_kept(piece.model):
+            with attributes_kept(piece.model):
                 made = _run_fake(piece, args, kwargs) or _run(piece, args, kwargs)
             if made is not None and len(made.outputs) == rank:
                 rows.append(made)

@@ -10,7 +10,6 @@ from torchferry.capturer import capture
 from torchferry.diagnoser.attempt import convert_seen
 from torchferry.diagnoser.comparison import judge_call
 from torchferry.diagnoser.fallback import RestSession
-from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.made import as_module
 from torchferry.diagnoser.operator import DOMAIN
 from torchferry.diagnoser.option import Options
@@ -22,6 +21,7 @@ from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.judge.reference import BAKED
 from torchferry.observer.observation import Call
+from torchferry.values.attributes import attributes_kept
 from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
@@ -80,7 +80,7 @@ def rest_note(tree: Piece, session: RestSession, options: Options) -> str:
         them.
     """
     # The modules in it are the user's code.
-    with quiet(), state_kept(tree.model):
+    with quiet(), attributes_kept(tree.model):
         note, wrong = attempt(_compared, tree, session, options)
     return f"it does not run on recorded inputs: {wrong}" if wrong is not None else str(note)
 

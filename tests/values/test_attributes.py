@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry.diagnoser.kept import state_kept
 from torchferry.diagnoser.output import trace_execution_piece_by_piece
+from torchferry.values.attributes import attributes_kept
 
 
 class Counts(nn.Module):
@@ -28,7 +28,7 @@ def test_buffers_and_attributes_are_as_before_also_after_an_exception() -> None:
     total = model[0].total
 
     def run() -> None:
-        with state_kept(model):
+        with attributes_kept(model):
             model(torch.ones(2))
             assert model[0].calls == 1
             model(torch.ones(3))
@@ -43,7 +43,7 @@ def test_buffers_and_attributes_are_as_before_also_after_an_exception() -> None:
 
 def test_a_lazy_module_is_what_its_first_call_made_it() -> None:
     model = nn.Sequential(nn.LazyLinear(3))
-    with state_kept(model), torch.no_grad():
+    with attributes_kept(model), torch.no_grad():
         expected = model(torch.ones(2, 5))
     assert type(model[0]) is nn.Linear
     assert model[0].in_features == 5
@@ -70,7 +70,7 @@ class Remembers(nn.Module):
 def test_containers_hold_what_they_did_and_are_the_same_objects() -> None:
     model = Remembers()
     held = dict(vars(model))
-    with state_kept(model):
+    with attributes_kept(model):
         model(torch.ones(5))
         assert len(model.seen) == 1
         assert model.by_name == {"a": [1], "b": []}

@@ -11,7 +11,7 @@ import torch
 
 from torchferry.values.buffers import buffers_kept
 
-__all__ = ["state_kept"]
+__all__ = ["attributes_kept"]
 
 _CONTAINERS = (list, dict, set, deque)
 _OF_TORCH = frozenset(vars(torch.nn.Module()))  # parameters, buffers, hooks
@@ -20,7 +20,7 @@ Held = tuple[Any, list[Any]]
 
 
 @contextmanager
-def state_kept(model: torch.nn.Module) -> Iterator[None]:
+def attributes_kept(model: torch.nn.Module) -> Iterator[None]:
     """Buffers have their values, and attributes are those that they were, after the block.
 
     So are the contents of lists, dictionaries, sets and deques, however deep.
@@ -31,7 +31,7 @@ def state_kept(model: torch.nn.Module) -> Iterator[None]:
     ...         self.calls += 1
     ...         return x
     >>> model = Counts()
-    >>> with state_kept(model):
+    >>> with attributes_kept(model):
     ...     _ = model(torch.zeros(1))
     >>> model.calls
     0
