@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import torchferry as tf
 from torchferry.errors import FerryError, UsageError
@@ -234,3 +235,47 @@ def test_a_class_of_tensors_with_rules_of_its_own_is_refused():
     x = torch.randn(2, 4)
     for given in (x, x.as_subclass(Named), nn.Parameter(x)):
         torch.testing.assert_close(made(given), x + 1)
+
+
+class Crop(nn.Module):
+    """Windows of four, as Swin's: the part that counts is cut out again."""
+
+    def forward(self, x):
+        height, width = x.shape[1:3]
+        y = F.pad(x, (0, 0, 0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4)) * 2
+        return y[:, :height, :width].contiguous()
+
+
+class CropAndAsk(nn.Module):
+    def forward(self, x):
+        width = x.shape[1]
+        y = F.pad(x, (0, (4 - width % 4) % 4))[:, :width]
+        return y * 2 if y.is_contiguous() else y.contiguous()
+
+
+class EverySecond(nn.Module):
+    def forward(self, x):
+        y = x.clone()
+        y[::2].contiguous().add_(1)
+        return y
+
+
+def test_a_copy_that_is_none_at_some_sizes_is_no_condition():
+    sets = [(torch.randn(2, 5, 6, 3),), (torch.randn(3, 9, 7, 3),)]
+    made = tf.export(Crop(), sets, budget=20, progress=False)
+    assert made.report.verdict.endswith("max abs 0")
+    for sizes in ((1, 8, 5, 3), (1, 5, 8, 3), (2, 4, 4, 3), (1, 13, 16, 3)):
+        x = torch.randn(sizes)
+        torch.testing.assert_close(made(x), Crop()(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "sets", "other"),
+    [(CropAndAsk, ((2, 5), (3, 7)), (2, 8)), (EverySecond, ((3, 5), (4, 6)), (2, 5))],
+)
+def test_a_copy_that_is_none_is_a_condition_where_it_matters(make, sets, other):
+    made = tf.export(make(), [(torch.randn(s),) for s in sets], budget=20, progress=False)
+    x = torch.randn(5, 6)
+    torch.testing.assert_close(made(x), make()(x))
+    with pytest.raises(UsageError, match="its code does something else there"):
+        made(torch.randn(other))

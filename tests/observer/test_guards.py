@@ -6,9 +6,10 @@ import torch
 
 from torchferry.observer.conditions import conditions_of
 from torchferry.observer.guards import (
+    chosen,
     guard_lines,
-    is_choice,
     later_guards,
+    note_choices,
     note_guards,
     noted_guards,
 )
@@ -33,12 +34,21 @@ def exported() -> torch.export.ExportedProgram:
 def test_a_line_for_what_the_user_asked_and_a_choice_for_what_an_operator_asked() -> None:
     program = exported()
     lines = guard_lines(program)
-    asked = {text: is_choice(guard.sloc) for text, guard in noted_guards(program)}
+    choices = chosen(program)
+    asked = {text: text in choices for text, _ in noted_guards(program)}
     assert set(lines) == set(asked)
     (of_the_user,) = (text for text, choice in asked.items() if not choice)
     assert "5" in of_the_user
     assert any(asked.values())  # view asks for strides
     assert lines[of_the_user].endswith("if x.shape[0] > 5:")
+
+
+def test_guards_that_are_noted_as_choices_are_choices() -> None:
+    program = exported()
+    expressions = {text: str(guard.expr) for text, guard in noted_guards(program)}
+    (of_the_user,) = set(expressions) - chosen(program)
+    note_choices(program, [expressions[of_the_user]])
+    assert chosen(program) == set(expressions)
 
 
 def test_guards_of_a_block_are_noted_once_and_become_conditions() -> None:

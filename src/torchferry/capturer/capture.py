@@ -36,7 +36,7 @@ from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 from torchferry.observer.conditions import guards_of_special_sizes
-from torchferry.observer.guards import guard_lines
+from torchferry.observer.guards import guard_lines, note_choices
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.progress import Progress, show_steps
 from torchferry.values.fast_path import disable_fast_paths
@@ -311,6 +311,7 @@ class _Driver:
     def _captured(self, outcome: Outcome) -> Captured | None:
         if outcome.program is None:
             return None
+        note_choices(outcome.program, outcome.events.choices)
         return Captured(
             outcome.program,
             outcome.shapes,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 import torch
@@ -28,6 +30,11 @@ __all__ = [
 _LOGGER = SIZE_LOGGER
 
 _CREATED = r"create_symbol (\S+) = \S+ for (L.+?) \[-?\w"
+_TORCH = str(Path(torch.__file__).parent)
+_ASKING = (
+    __file__, str(Path(logging.__file__).parent), f"{_TORCH}/fx/experimental/",
+)  # fmt: skip
+_QUESTIONS = {"data_ptr", "dim_order", "equal", "storage_offset", "stride"}
 _ADDED = r"(?:eval|runtime_assert)(?: \(forcing_spec\))? (.+?) \[guard added\]"
 
 
@@ -41,12 +48,15 @@ class ShapeEvents:
             or by making it a constant.
         guards: guard in torch's symbols → ``file:line: code`` of the user that it comes from.
         undecided: lines of the user whose way only the example's values decided, in order.
+        choices: guards in torch's symbols that an operator asked, which computes the same either
+            way: ``x.contiguous()`` copies or not.
     """
 
     places: dict[str, str] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     guards: dict[str, str] = field(default_factory=dict)
     undecided: dict[str, None] = field(default_factory=dict)
+    choices: set[str] = field(default_factory=set)
 
     def line_of(self, place: tuple[str | int, ...], axis: int) -> str | None:
         """The user's line that fixed an axis of the argument at a path, when it is known."""
@@ -80,6 +90,8 @@ class _Listener(logging.Handler):
                 if line and (fixes or symbol not in self.events.lines):
                     self.events.lines[symbol] = line
         guard = re.match(_ADDED, message)
+        if guard and _is_asked_by_operator():
+            self.events.choices.add(guard[1])
         if guard and (line := _user_line()):
             self.events.guards.setdefault(guard[1], line)
 
@@ -144,6 +156,21 @@ def raising_module(error: BaseException, model: torch.nn.Module) -> str:
     paths = {id(module): path for path, module in model.named_modules()}
     inside = [paths[id(one)] for one in modules_through(error) if id(one) in paths]
     return inside[-1] if inside else ""
+
+
+def _is_asked_by_operator() -> bool:
+    """Whether a function of torch's C++ asks the guard that is logged now.
+
+    Between it and torch's symbols there is no code of Python, and before it the mode that
+    torch.export puts around all of them.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_ASKING):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "__torch_function__":
+        return False
+    name = getattr(frame.f_locals.get("func"), "__name__", "__")
+    return not name.startswith(("__", "is_")) and name not in _QUESTIONS
 
 
 def _user_line() -> str | None:

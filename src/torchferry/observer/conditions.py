@@ -20,12 +20,11 @@ from torch.export import ExportedProgram
 from torchferry.dims import Condition, is_positive, parse_size
 from torchferry.graph.outline import CONDITIONS_KEY
 from torchferry.observer.guards import (
+    chosen,
     guard_lines,
-    is_choice,
     later_guards,
     later_hints,
     line_of_torch,
-    noted_guards,
 )
 from torchferry.observer.tree import (
     flat_arguments,
@@ -75,7 +74,7 @@ def conditions_of(
     doubts = tuple(doubts)
     lines = guard_lines(program) | dict(lines or {})
     read = read_guards(program, named, (*guards_of(program), *doubts), lines)
-    choices = {text for text, guard in noted_guards(program) if is_choice(guard.sloc)}
+    choices = chosen(program)
     found = {
         replace(condition, choice=guard in choices): None
         for guard in guards_of(program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from torchferry.seams.symbols import hints_of
 from torchferry.values.source_line import is_own
 
 __all__ = [
+    "chosen",
     "guard_lines",
-    "is_choice",
     "later_guards",
     "later_hints",
     "line_of_torch",
+    "note_choices",
     "note_guards",
     "noted_guards",
 ]
@@ -34,6 +35,7 @@ _OPERATORS = tuple(
 )
 _LATER: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 """By torch's notes on the sizes of a program: guards added since it was captured."""
+_CHOICES: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
 def guard_lines(
@@ -97,12 +99,27 @@ def noted_guards(program: ExportedProgram) -> list[tuple[str, Any]]:
     return list(zip(texts, guards, strict=True)) if len(guards) == len(texts) else []
 
 
-def is_choice(place: Any) -> bool:
-    """Whether an operator of PyTorch decided a guard, not Python code.
+def note_choices(program: ExportedProgram, expressions: Collection[str]) -> None:
+    """Remember which guards of a program, in torch's symbols, only operators asked."""
+    if (environment := _shape_environment(program)) is not None:
+        _CHOICES[environment] = frozenset(expressions)
+
+
+def chosen(program: ExportedProgram) -> set[str]:
+    """The guards that make a choice: those noted, and those that PyTorch's Python code decided.
 
     ``view`` asks whether sizes are equal to find strides, and computes the same either way; what
     ``if`` decides may be anything. PyTorch's modules are Python code.
     """
+    noted = _CHOICES.get(_shape_environment(program), frozenset())
+    return {
+        text
+        for text, guard in noted_guards(program)
+        if str(guard.expr) in noted or _is_decided_by_operator(guard.sloc)
+    }
+
+
+def _is_decided_by_operator(place: Any) -> bool:
     frame = getattr(place, "framework_loc", None)
     return isinstance(frame, traceback.FrameSummary) and frame.filename.startswith(_OPERATORS)
 
