@@ -26,6 +26,10 @@ GUARD = RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)")
         ("x = x * k", TypeError("holds a int: only tensors can come out of torch.cond and loops"),
          "Make it a tensor on both sides"),
         ("", AttributeError("quantized.LinearPackedParamsBase has no field"), "as it was before"),
+        ("y = table.get(x.shape[0])", TypeError("unhashable type: non-nested SymInt"),
+         "Write the choice with if"),
+        ("y = [a, b][x.shape[0] == 1]",
+         TypeError("list indices must be integers or slices, not SymBool"), "a if test else b"),
         ("return f(x)", GUARD, "torch._check"),
     ],
 )  # fmt: skip

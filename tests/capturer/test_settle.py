@@ -126,6 +126,8 @@ def test_a_program_that_is_wrong_for_its_own_call_is_unproven(tmp_path: Path) ->
     assert "wrong for a call that was recorded: max abs" in captured.unproven
     with pytest.raises(Mismatch, match="is not saved"):
         captured.save(tmp_path / "m.pt2")
+    with pytest.raises(Mismatch, match="a call would give wrong numbers"):
+        captured(*sets[0][0])
     for program in (
         torchferry.to_onnx(captured),
         torchferry.to_onnx(model, *sets[0], dynamic_shapes=({0: "n"}, {0: "m"})),

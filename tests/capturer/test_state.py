@@ -87,7 +87,18 @@ def test_what_goes_on_from_call_to_call(make, want):
     assert [one.name for one in changes] == [f"1.{want.name}"]
 
 
-@pytest.mark.parametrize("make", [Shows, Buffers, lambda: torch.nn.LSTM(3, 3)])
+class Fills(torch.nn.Module):
+    """A number that is none is the same number afterwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.fill = float("nan")
+
+    def forward(self, x):
+        return x.masked_fill(x > 2, self.fill)
+
+
+@pytest.mark.parametrize("make", [Shows, Buffers, Fills, lambda: torch.nn.LSTM(3, 3)])
 def test_what_does_not(make):
     model = make()
     with watch_state(model) as changes:

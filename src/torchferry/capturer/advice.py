@@ -54,6 +54,23 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     ("", r"_pack_padded|batch_sizes|(?s:failed to unpack.*\brnn\.py)", _PACKED),
     (
         "",
+        r"unhashable type: .*Sym(Int|Bool|Float)",
+        Advice(
+            "a size is the key of a dictionary or a set, and no number while the model is traced",
+            "Write the choice with if (``if x.shape[0] == 1:``): the export is then told for which "
+            "sizes it holds; or make the number an argument",
+        ),
+    ),
+    (
+        "",
+        r"indices must be integers or slices, not Sym(Bool|Float)",
+        Advice(
+            "a comparison of sizes is the index of a list, and no number while it is traced",
+            "Write ``a if test else b``, or int(test) for the index",
+        ),
+    ),
+    (
+        "",
         r"observer_enabled|activation_post_process",
         Advice(
             "a FakeQuantize still observes, and changes its scale in every call",

@@ -106,7 +106,13 @@ class Captured:
         Raises:
             UsageError: an argument is missing, or given twice, of another dtype than it was
                 captured with, or there are too many.
+            Mismatch: the program was found wrong for the very call it was captured with.
         """
+        if self.unproven:
+            raise Mismatch(
+                f"{self.unproven}: a call would give wrong numbers. Look for the reason with "
+                "torchferry diagnose; captured.program.module() runs it all the same"
+            )
         names = self.program.module_call_graph[0].signature.forward_arg_names or []
         by_position, by_name = self.program.example_inputs or ((), {})
         if not args or len(by_position) == len(args):

@@ -252,7 +252,8 @@ def _differ(before: Any, after: Any) -> bool:
     # Sizes of the inputs are symbols while a model is traced.
     symbolic = isinstance(after, torch.SymInt | torch.SymFloat | torch.SymBool)
     alike = type(after) is type(before) or before is _ABSENT
-    return not symbolic and alike and bool(after != before)
+    both_nan = before != before and after != after  # noqa: PLR0124  (what only a NaN fulfils)
+    return not symbolic and alike and bool(after != before) and not both_nan
 
 
 def _shown(value: Any) -> str:
