@@ -269,12 +269,15 @@ def test_a_copy_that_is_none_at_some_sizes_is_no_condition():
         torch.testing.assert_close(made(x), Crop()(x))
 
 
+@pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(
     ("make", "sets", "other"),
     [(CropAndAsk, ((2, 5), (3, 7)), (2, 8)), (EverySecond, ((3, 5), (4, 6)), (2, 5))],
 )
-def test_a_copy_that_is_none_is_a_condition_where_it_matters(make, sets, other):
-    made = tf.export(make(), [(torch.randn(s),) for s in sets], budget=20, progress=False)
+def test_a_copy_that_is_none_is_a_condition_where_it_matters(make, sets, other, check):
+    made = tf.export(
+        make(), [(torch.randn(s),) for s in sets], check=check, budget=20, progress=False
+    )
     x = torch.randn(5, 6)
     torch.testing.assert_close(made(x), make()(x))
     with pytest.raises(UsageError, match="its code does something else there"):

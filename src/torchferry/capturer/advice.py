@@ -57,8 +57,8 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
         r"unhashable type: .*Sym(Int|Bool|Float)",
         Advice(
             "a size is the key of a dictionary or a set, and no number while the model is traced",
-            "Write the choice with if (``if x.shape[0] == 1:``): the export is then told for which "
-            "sizes it holds; or make the number an argument",
+            "Write the choice with if (``if x.shape[0] == 1:``), so that the export knows for "
+            "which sizes it holds; or make the number an argument",
         ),
     ),
     (

@@ -6,6 +6,7 @@ that it would miss that; here the program is given operators that say what they 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -34,6 +35,7 @@ _DROPOUTS = (
     aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
     aten.feature_alpha_dropout.default,
 )  # fmt: skip
+_FEW = range(2, 65)  # sizes that may make a computed one 1
 _VIEWS: dict[Any, Any] = {
     aten.unsafe_chunk.default: aten.chunk.default,
     aten.unsafe_split.Tensor: aten.split.Tensor,
@@ -72,10 +74,11 @@ def hidden_view(node: fx.Node) -> fx.Node | None:
 
 
 def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
-    """Return the symbols for which a size of 1 turns a copy that is written to into a view.
+    """Return the sizes of which one of 1 turns a copy that is written to into a view.
 
-    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row. A functional program has
-    decided for one of the two. The value is the operator that changes.
+    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row, and that of ``x[::2]`` if
+    ``x`` has two. A functional program has decided for one of the two. A size is a symbol or an
+    expression of some; the value is the operator that changes.
     """
     found: dict[str, fx.Node] = {}
     hints = _hints(program)
@@ -88,7 +91,23 @@ def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
                 for symbol in _symbols(viewed.meta.get("val")) & hints.keys():
                     if is_view(view, viewed, {**hints, symbol: 1}) != usual:
                         found.setdefault(symbol, view)
+                for size, sizes in _sizes_of_one(viewed.meta.get("val"), hints):
+                    if is_view(view, viewed, {**hints, **sizes}) != usual:
+                        found.setdefault(size, view)
     return found
+
+
+def _sizes_of_one(value: Any, hints: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Expressions among the sizes of a tensor, with a symbol that makes each 1 and is not."""
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    for expression in (size.node.expr for size in sizes if isinstance(size, torch.SymInt)):
+        known = {one: hints.get(str(one)) for one in expression.free_symbols}
+        if expression.is_Symbol or None in known.values():
+            continue
+        for symbol, size in itertools.product(known, _FEW):
+            if expression.subs({**known, symbol: size}) == 1:
+                yield str(expression), {str(symbol): size}
+                break
 
 
 def _shared(written: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:

@@ -128,9 +128,10 @@ _NEVER_EMPTY = {  # what onnxruntime, up to 1.32 at least, computes of nothing e
 
 def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> list[Condition]:
     """Sizes of 1 at which a write in place goes to other memory than at the exported ones."""
+    # Where the memory is read no more it makes no difference, which only a run tells.
     return [
-        Condition("n0 != 1", (names(symbol),), user_line(node.stack_trace) or "")
-        for symbol, node in sizes_of_written_views(program).items()
+        Condition("n0 != 1", (names(size),), user_line(node.stack_trace) or "", choice=True)
+        for size, node in sizes_of_written_views(program).items()
     ]
 
 
