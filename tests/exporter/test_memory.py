@@ -12,7 +12,7 @@ def test_weights_that_are_tied_count_once() -> None:
     assert memory.weight_bytes(model.to(torch.bfloat16)) == 32
 
 
-@pytest.mark.parametrize("size, way", [(100, "whole"), (400, "layers")])
+@pytest.mark.parametrize(("size", "way"), [(100, "whole"), (400, "layers")])
 def test_layers_are_taken_where_a_session_may_not_fit(size, way, monkeypatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 1000)
     assert memory.way_to_verify("auto", size) == way

@@ -5,9 +5,10 @@ from torchferry.exporter.plan import check_options
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    ("options", "said"),
     [
-        ({"exporter": "onnx_dynamo"}, "needs exporter to_onnx"), ({"state": "lift"}, "state refuse"),
+        ({"exporter": "onnx_dynamo"}, "needs exporter to_onnx"),
+        ({"state": "lift"}, "state refuse"),
     ],
 )  # fmt: skip
 def test_layers_need_our_exporter_and_a_model_without_state(options, said) -> None:

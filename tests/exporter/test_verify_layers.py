@@ -46,7 +46,7 @@ def test_a_right_model_is_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", [0, 1], ids=["also from end to end", "by layers alone"])
 @pytest.mark.parametrize(
-    "change, layer",
+    ("change", "layer"),
     [
         (wrong_weight, "layers.3"), (wrong_operator, "layers.2"), (wrong_wire, "layers.3"),
         (shared_weight, "layers.3"), (swapped_outputs, "layers.2"),

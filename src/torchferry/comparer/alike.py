@@ -9,8 +9,8 @@ program. What is not shown to be the same is run, so that nothing hangs on how w
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,11 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.comparer.parameters import Parameters
 from torchferry.comparer.piece import weight_bytes
 from torchferry.comparer.provenance import layer_of, scopes_of
-from torchferry.comparer.setting import Setting
 from torchferry.comparer.weight_form import Form, forms_of
-from torchferry.converter.signature import read_signature
 from torchferry.graph.reference import Region
-from torchferry.observer.tree import program_inputs
+from torchferry.graph.subgraph import subgraphs
 from torchferry.values.dtype import element_type
 
 __all__ = ["Piece", "find_pieces"]
@@ -67,31 +64,32 @@ class Piece:
         ]
 
 
-def find_pieces(setting: Setting, regions: Sequence[Region] = ()) -> list[Piece]:
+def find_pieces(
+    graph: ir.Graph,
+    program: ExportedProgram,
+    names: Mapping[str, str],
+    regions: Sequence[Region] = (),
+) -> list[Piece]:
     """Cut a model into its layers and what lies around them, and find layers that are the same.
 
     Args:
-        setting: a model as it lies in its file, and the program it was made of.
+        graph: of a model as it lies in its file.
+        program: that it was made of, without in-place writes.
+        names: of values and inputs of the graph → the program's names of what they stand for.
         regions: the files in which weights of the program lie, as they are mapped: a weight that
             the model has in the same place of the same file is not read.
     """
-    pieces = [
-        Piece(tuple(nodes), layer) for layer, nodes in _runs(setting.onnx.graph)
-    ]  # a layer in several runs is the same as no other
-    program = setting.reference.plain
-    if program is None:
-        return pieces
-    alike = _Alike(setting, program, regions)
-    counts: dict[str, int] = defaultdict(int)
-    for piece in pieces:
-        counts[piece.layer] += 1
+    alike = _Alike(program, names, regions)
+    runs = [*_runs(graph)]
+    counts = Counter(layer for layer, _ in runs)
     firsts: dict[int, list[Piece]] = defaultdict(list)
     found = []
-    for piece in pieces:
-        if piece.layer and counts[piece.layer] == 1:
-            piece = alike.find(piece, firsts[len(piece.nodes)])  # noqa: PLW2901  (the same one)
+    for layer, nodes in runs:
+        piece = Piece(tuple(nodes), layer)
+        if layer and counts[layer] == 1:  # a layer in several runs is the same as no other
+            piece = alike.find(piece, firsts[len(nodes)])
             if not piece.like:
-                firsts[len(piece.nodes)].append(piece)
+                firsts[len(nodes)].append(piece)
         found.append(piece)
     return found
 
@@ -121,23 +119,16 @@ class _Alike:
     """Compares layers, each with its program's nodes."""
 
     def __init__(
-        self, setting: Setting, program: ExportedProgram, regions: Sequence[Region]
+        self, program: ExportedProgram, names: Mapping[str, str], regions: Sequence[Region]
     ) -> None:
-        self._parameters = Parameters(setting)
-        self._regions = regions
-        self._origins = {name: o.key for name, o in setting.reference.origins.items()}
-        slots = read_signature(program).inputs
-        inputs = (node.name for _, node in program_inputs(program))
-        self._origins |= {s.name: name for s, name in zip(slots, inputs, strict=True)}
-        signature = program.graph_signature
+        self._names, self._regions = names, regions
+        held = {**program.state_dict, **program.constants}
+        placed = program.graph.find_nodes(op="placeholder")
         self._weights = {
-            name: str(target)
-            for group in (
-                signature.inputs_to_parameters, signature.inputs_to_buffers,
-                signature.inputs_to_lifted_tensor_constants,
-            )
-            for name, target in group.items()
-        }  # fmt: skip
+            node.name: held[spec.target].detach()
+            for node, spec in zip(placed, program.graph_signature.input_specs, strict=True)
+            if isinstance(held.get(spec.target), torch.Tensor)
+        }
         self._program: dict[str, list[torch.fx.Node]] = defaultdict(list)
         for node in program.graph.nodes:
             stack = [*(node.meta.get("nn_module_stack") or {}).values()]
@@ -165,15 +156,12 @@ class _Alike:
             if not _same_node(a, b):
                 return False
             for x, y in zip(a.inputs, b.inputs, strict=True):
-                if x is None or y is None:
-                    if x is not y:
-                        return False
-                elif x in pairs:
-                    if pairs[x] is not y:
-                        return False
-                elif not (x.is_initializer() and y.is_initializer()) and not (
-                    self._corresponds(x, y, twins)
-                ):
+                if x is None or y is None or x in pairs:
+                    same = (y if x is None else pairs.get(x)) is y and (x is None) == (y is None)
+                else:
+                    weights = x.is_initializer() and y.is_initializer()
+                    same = weights or self._corresponds(x, y, twins)
+                if not same:
                     return False
             pairs |= dict(zip(a.outputs, b.outputs, strict=True))
         leaving = set(other.leaving)
@@ -186,57 +174,38 @@ class _Alike:
         """Whether the second layer is to read one value where the first reads the other."""
         if x.is_initializer() or y.is_initializer():
             return False
-        key = self._origins.get(str(x.name))
-        if key is None or key not in twins:
+        if self._names.get(str(x.name)) not in twins:
             return x is y
         return self._stands_for(x, y, twins)
 
     def _stands_for(self, x: ir.Value, y: ir.Value, twins: Mapping[str, str]) -> bool:
-        one, other = (self._origins.get(str(v.name)) for v in (x, y))
+        one, other = (self._names.get(str(value.name)) for value in (x, y))
         return one is not None and other is not None and twins.get(one) == other
 
     def _other_weight(self, one: Piece, other: Piece, twins: Mapping[str, str]) -> str:
         """The first initializer of the second layer that is not what the program has there."""
-        names = {
-            self._weights[a]: self._weights[b]
-            for a, b in twins.items()
-            if a in self._weights and b in self._weights
-        }
+        pairs = {a: b for a, b in twins.items() if a in self._weights}
         for a, b in zip(one.nodes, other.nodes, strict=True):
             for x, y in zip(a.inputs, b.inputs, strict=True):
                 if x is not None and y is not None and x.is_initializer():
-                    forms = self._forms(x, a, names)
-                    same = forms or _same_constant(x, y)
-                    if not same or not all(self._holds(form, names, y) for form in forms):
+                    forms = [*self._forms(x, pairs)]
+                    same = bool(forms) or _same_constant(x, y)
+                    for form in forms:
+                        wanted = form.view(self._weights[pairs[form.names[0]]])
+                        same = same and _same_bytes(wanted, y, self._regions)
+                    if not same:
                         return str(y.name)
         return ""
 
-    def _forms(self, value: ir.Value, node: ir.Node, names: Mapping[str, str]) -> list[Form]:
-        """In which forms an initializer holds weights of its layer, byte for byte."""
+    def _forms(self, value: ir.Value, names: Iterable[str]) -> Iterator[Form]:
+        """In which forms an initializer holds one of some weights, byte for byte."""
         tensor = value.const_value
-        if tensor is None or tensor.dtype == ir.DataType.STRING:
-            return []
-        shape, found = tuple(tensor.shape.numpy()), []
-        known = self._parameters.candidates(str(value.name), shape, node, node)
-        shapes = self._parameters.shapes
-        own = (
-            (form, "numbers")
-            for name in names
-            if name in shapes
-            for form in forms_of(name, shapes[name], shape, turned=False)
-        )
-        for form, level in (*known, *own):
-            fits = all(name in names for name in form.names)
-            if fits and self._holds(form, {}, value):
-                if level == "name":
-                    return [form]
-                found.append(form)
-        return found
-
-    def _holds(self, form: Form, names: Mapping[str, str], value: ir.Value) -> bool:
-        """Whether an initializer holds weights in a form, under the names of another layer."""
-        wanted = (self._parameters.tensor(names.get(name, name)) for name in form.names)
-        return _same_bytes(form.view(*wanted), value, self._regions)
+        shape = () if tensor is None else tuple(tensor.shape.numpy())
+        for name in names:
+            weight = self._weights[name]
+            for form in forms_of(name, weight.shape, shape, turned=False):
+                if _same_bytes(form.view(weight), value, self._regions):
+                    yield form
 
 
 def _twins(one: Sequence[torch.fx.Node], other: Sequence[torch.fx.Node]) -> dict[str, str] | None:
@@ -275,21 +244,17 @@ def _same_value(a: Any, b: Any) -> bool:
 
 
 def _same_node(a: ir.Node, b: ir.Node) -> bool:
+    """Whether two nodes do the same; of nodes with subgraphs nobody knows."""
+    attributes = [
+        {name: ir.serde.serialize_attribute(one) for name, one in node.attributes.items()}
+        for node in (a, b)
+    ]
     return (
         a.op_identifier() == b.op_identifier()
         and (len(a.inputs), len(a.outputs)) == (len(b.inputs), len(b.outputs))
-        and a.attributes.keys() == b.attributes.keys()
-        and all(_same_attribute(a.attributes[key], b.attributes[key]) for key in a.attributes)
+        and attributes[0] == attributes[1]
+        and not [*subgraphs(a)]
     )
-
-
-def _same_attribute(a: ir.Attr, b: ir.Attr) -> bool:
-    if a.type != b.type or a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        return False  # a node with a subgraph is run
-    if a.type == ir.AttributeType.TENSOR:
-        one, other = a.as_tensor(), b.as_tensor()
-        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
-    return bool(a.value == b.value)
 
 
 def _same_constant(x: ir.Value, y: ir.Value) -> bool:

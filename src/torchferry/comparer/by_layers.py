@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,19 +19,18 @@ from torchferry.comparer.chance import chance_of_program
 from torchferry.comparer.feeds import model_feeds, program_feeds
 from torchferry.comparer.part import part_of
 from torchferry.comparer.piece import Runner, cut, ort_value, outside, tensor_of_ort
-from torchferry.comparer.reference import Reference, returned_names
-from torchferry.comparer.setting import Setting, with_own_outputs
+from torchferry.comparer.reference import returned_names
+from torchferry.comparer.setting import with_own_outputs
 from torchferry.comparer.trace import Twin, trace_program
 from torchferry.converter.signature import read_signature
 from torchferry.converter.translate import prepared
 from torchferry.errors import RunError, UsageError
 from torchferry.graph import io
 from torchferry.graph.reference import Region
-from torchferry.judge import Reference as Judged
-from torchferry.judge import Tolerance, Verdict
+from torchferry.judge import Reference, Tolerance, Verdict
 from torchferry.judge.value import difference_of
 from torchferry.observer.tree import program_inputs
-from torchferry.values.dtype import element_type
+from torchferry.values.dtype import torch_dtype
 
 __all__ = ["ByLayers", "Held"]
 
@@ -67,9 +66,7 @@ class ByLayers:
         self,
         path: Path,
         program: ExportedProgram,
-        *,
         regions: Sequence[Region] = (),
-        level: str = "all",
     ) -> None:
         """Read the model and look for layers that are the same.
 
@@ -77,7 +74,6 @@ class ByLayers:
             path: the ``.onnx`` file.
             program: what it was converted from; its weights may be mapped.
             regions: files in which these lie.
-            level: of onnxruntime's optimizations.
 
         Raises:
             UsageError: the file cannot be read, or the program draws random numbers.
@@ -95,14 +91,13 @@ class ByLayers:
             for value in graph.initializers.values()
             if isinstance(value.const_value, ir.ExternalTensor)
         }
-        beside = [path.with_name(file.name) for file in sorted(files)]
-        self._runner = Runner(level, beside=beside)
-        names = returned_names(read_signature(program))
-        origins = align_program(self._plain, graph, names)
-        reference = Reference(lambda _: iter(()), origins, program=program, plain=self._plain)
-        setting = Setting(self.model, {}, reference, self._runner)
-        self.pieces = find_pieces(setting, regions)
-        self._keys = {name: o.key for name, o in origins.items() if ":" not in o.key}
+        self._runner = Runner("all", beside=[path.with_name(file.name) for file in sorted(files)])
+        signature = read_signature(program)
+        origins = align_program(self._plain, graph, returned_names(signature))
+        self._keys = {name: one.key for name, one in origins.items() if ":" not in one.key}
+        inputs = zip(signature.inputs, program_inputs(program), strict=True)
+        self._known = self._keys | {slot.name: node.name for slot, (_, node) in inputs}
+        self.pieces = find_pieces(graph, self._plain, self._known, regions)
         for value in graph.outputs:
             if value.name not in self._keys:
                 raise UsageError(
@@ -154,20 +149,19 @@ class ByLayers:
         Raises:
             UsageError: the program fails on these arguments.
         """
-        feeds = model_feeds(self.model, *call, read_signature(self._program).parameters)
-        given = {name: ort_value(tensor) for name, tensor in feeds.items()}
+        given = self._given(call)
         twins = {} if every else self._twins
         stream = trace_program(self._plain, program_feeds(self._program, *call), twins)
-        wanted = {self._keys[str(v.name)] for p in self.pieces for v in p.leaving
-                  if str(v.name) in self._keys}  # fmt: skip
+        wanted = {self._keys.get(str(value.name)) for p in self.pieces for value in p.leaving}
         right: dict[str, torch.Tensor] = {}
         for piece in self.pieces:
-            _advance(stream, right, wanted, [self._keys.get(str(v.name)) for v in piece.leaving])
+            needed = {self._keys.get(str(value.name)) for value in piece.leaving} - {None}
+            while not needed <= right.keys() and (pair := next(stream, None)):
+                right |= [pair] if pair[0] in wanted else []
             if piece.like and not every:
                 self._hand_on(piece, right, given)
             else:
                 yield from self._judged(piece, right, given, tolerance)
-            self._forget(piece, given)
 
     def outputs(self, call: Call) -> dict[str, torch.Tensor | None]:
         """What the ONNX model returns, by name: every layer is run, on what was computed before.
@@ -175,16 +169,15 @@ class ByLayers:
         Raises:
             RunError: onnxruntime fails.
         """
-        feeds = model_feeds(self.model, *call, read_signature(self._program).parameters)
-        given = {name: ort_value(tensor) for name, tensor in feeds.items()}
-        found: dict[str, torch.Tensor | None] = {}
+        given = self._given(call)
         for piece in self.pieces:
             given |= self._computed(piece, given)
-            for value in piece.leaving:
-                if value.is_graph_output():
-                    found[str(value.name)] = tensor_of_ort(given[str(value.name)])
-            self._forget(piece, given)
-        return found
+        names = [str(value.name) for value in self.model.graph.outputs]
+        return {name: tensor_of_ort(given[name]) for name in names}
+
+    def _given(self, call: Call) -> dict[str, onnxruntime.OrtValue]:
+        feeds = model_feeds(self.model, *call, read_signature(self._program).parameters)
+        return {name: ort_value(tensor) for name, tensor in feeds.items()}
 
     def _computed(
         self, piece: Piece, given: Mapping[str, onnxruntime.OrtValue]
@@ -198,10 +191,17 @@ class ByLayers:
         right: Mapping[str, torch.Tensor],
         given: dict[str, onnxruntime.OrtValue],
     ) -> None:
-        """Let what follows a layer that is not run take the program's values."""
+        """Let what follows take the program's values, of a layer that was not run or failed.
+
+        Raises:
+            RunError: it takes others too.
+        """
         for value in piece.leaving:
             name = str(value.name)
-            given[name] = _as_declared(right[self._keys[name]], value.dtype)
+            if (key := self._keys.get(name, "")) in right:
+                given[name] = _as_declared(right[key], value.dtype)
+            elif not value.is_graph_output():
+                raise RunError(f"nothing is known of {name}, which is read after a failure")
 
     def _judged(
         self,
@@ -219,7 +219,7 @@ class ByLayers:
             for name, expected in known.items():
                 said = Verdict("failed", difference_of(expected, None), str(error))
                 yield Held(name, piece.layer, said, expected)
-            self._hand_on_all(piece, right, given)
+            self._hand_on(piece, right, given)
             return
         for name, value in found.items():
             if name not in known:
@@ -230,24 +230,6 @@ class ByLayers:
             yield Held(name, piece.layer, verdict, expected)
             declared = ir.DataType(value.element_type()) if value.is_tensor() else None
             given[name] = _as_declared(expected, declared)
-
-    def _hand_on_all(
-        self,
-        piece: Piece,
-        right: Mapping[str, torch.Tensor],
-        given: dict[str, onnxruntime.OrtValue],
-    ) -> None:
-        """As `_hand_on`, as far as the program has the values.
-
-        Raises:
-            RunError: what follows takes others too.
-        """
-        for value in piece.leaving:
-            key = self._keys.get(str(value.name))
-            if key not in right and not value.is_graph_output():
-                raise RunError(f"nothing is known of {value.name}, which is read after a failure")
-            if key in right:
-                given[str(value.name)] = _as_declared(right[str(key)], value.dtype)
 
     def _verdict(
         self,
@@ -269,52 +251,15 @@ class ByLayers:
             return Verdict("equal", difference, limit=limit)
         part = None
         if difference.reason is None:
-            keys = {self._input_keys[n]: n for n in taken if n in self._input_keys}
+            keys = {self._known[name]: name for name in taken if name in self._known}
             part = part_of(self._plain, keys, self._keys[name])
         if part is None:
             return Verdict("differs", difference)
         values = {key: tensor_of_ort(taken[n]) for key, n in keys.items() if key in part.inputs}
-        again = Judged(lambda model, given: [model(**given)], part.module, values,
+        again = Reference(lambda model, given: [model(**given)], part.module, values,
                        tolerance=tolerance, expected=[expected])  # fmt: skip
         ((_, verdict),) = again.judge([got])
         return verdict
-
-    @cached_property
-    def _input_keys(self) -> dict[str, str]:
-        """The program's names of the inputs of the ONNX model, and of values in it."""
-        slots = read_signature(self._program).inputs
-        pairs = zip(slots, program_inputs(self._program), strict=True)
-        return {slot.name: node.name for slot, (_, node) in pairs} | self._keys
-
-    def _forget(self, piece: Piece, given: dict[str, onnxruntime.OrtValue]) -> None:
-        for name in self._last[id(piece)]:
-            given.pop(name, None)
-
-    @cached_property
-    def _last(self) -> dict[int, list[str]]:
-        """What no later piece reads, by piece."""
-        last = {str(v.name): id(p) for p in self.pieces for v in [*outside(p.nodes), *p.leaving]}
-        found: dict[int, list[str]] = {id(piece): [] for piece in self.pieces}
-        for name, piece in last.items():
-            found[piece].append(name)
-        return found
-
-
-def _advance(
-    stream: Iterator[tuple[str, torch.Tensor]],
-    right: dict[str, torch.Tensor],
-    wanted: Collection[str],
-    keys: Sequence[str | None],
-) -> None:
-    """Run the program as far as some values; of the others that are wanted, keep what comes."""
-    missing = {key for key in keys if key is not None and key not in right}
-    while missing:
-        pair = next(stream, None)
-        if pair is None:
-            return
-        if pair[0] in wanted:
-            right[pair[0]] = pair[1]
-        missing.discard(pair[0])
 
 
 def _as_declared(tensor: torch.Tensor, dtype: ir.DataType | None) -> onnxruntime.OrtValue:
@@ -322,7 +267,4 @@ def _as_declared(tensor: torch.Tensor, dtype: ir.DataType | None) -> onnxruntime
     value = ort_value(tensor)
     if dtype is None or value.element_type() == int(dtype):
         return value
-    kinds = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64,
-             torch.int32, torch.bool]  # fmt: skip
-    kind = next((one for one in kinds if element_type(one) == int(dtype)), tensor.dtype)
-    return ort_value(tensor.to(kind))
+    return ort_value(tensor.to(torch_dtype(int(dtype)) or tensor.dtype))

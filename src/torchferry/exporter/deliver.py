@@ -12,7 +12,7 @@ from typing import Any, Literal, Unpack
 from torchferry.capturer.places import state_kept
 from torchferry.errors import UsageError
 from torchferry.exporter.components import deliver_components
-from torchferry.exporter.export import Exporter, Options, check_options, export
+from torchferry.exporter.export import Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
 from torchferry.exporter.memory import Verify, can_run, can_take_layers, way_to_verify
 from torchferry.exporter.steps import Steps, counted
@@ -66,15 +66,11 @@ def deliver(
         same: Any = dict(options, weights=weights, replace=replace, progress=progress)
         each = partial(deliver, sizes=sizes, dtype=dtype, **same)
         return deliver_components(model, out, names, each)
-    _check(options)
-    check_target(out, replace=replace)
-    check_target(_failed(out), replace=True)
-    linked = weights == "reference" and _is_linkable(
-        Path(model), out, dtype, options.get("exporter", "to_onnx")
-    )
+    _check(options, out, replace)
+    linked = weights == "reference" and _is_linkable(Path(model), out, dtype, options)
     options["verify"], mapped, run = _way(Path(model), options)
-    mapped = linked or (mapped and dtype is None)
-    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
+    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype)
+    load = partial(load, mapped=linked or (mapped and dtype is None))
     steps, lift = Steps(progress), options.get("state") == "lift"
     with ExitStack() as stack:
         source, seen = _observed(load, steps, stack, run=run, lift=lift)
@@ -97,23 +93,25 @@ def _way(folder: Path, options: Options) -> tuple[Verify, bool, bool]:
     return verify, layers, check and (not layers or can_run(size))
 
 
-def _check(options: Options) -> None:
-    """Refuse options of `export` that cannot be used, before any work is done."""
+def _check(options: Options, out: Path, replace: bool) -> None:
+    """Refuse options of `export`, and folders, that cannot be used, before any work is done."""
     check_options(
         options.get("target", "onnx"), options.get("exporter", "to_onnx"), options.get("opset"),
         rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
         state=options.get("state", "refuse"), verify=options.get("verify", "auto"),
     )  # fmt: skip
+    check_target(out, replace=replace)
+    check_target(_failed(out), replace=True)
 
 
-def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> bool:
+def _is_linkable(folder: Path, out: Path, dtype: str | None, options: Options) -> bool:
     """True; refuse, before any work is done, what needs other bytes than the folder's files."""
     if dtype is not None:
         raise UsageError(
             f"--weights reference keeps the dtype that {folder} has: leave out --dtype {dtype}, "
             "or use --weights copy"
         )
-    if exporter != "to_onnx":
+    if (exporter := options.get("exporter", "to_onnx")) != "to_onnx":
         raise UsageError(
             f"--weights reference needs exporter to_onnx: {exporter} stores weights transposed"
         )

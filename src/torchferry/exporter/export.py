@@ -62,14 +62,13 @@ def export(
     model: torch.nn.Module | ExportedProgram,
     seen: Observation | InputSets | Callable[..., Any],
     *,
-    target: Target = "onnx", opset: int | None = None,
-    exporter: Exporter = "to_onnx", tolerance: Tolerance | None = None,
-    title: str = "", steps: Steps | None = None, file: Path | None = None,
-    regions: Sequence[Region] = (), check: bool = True, rewrite: Rewrite = "auto",
-    strict: bool = False, sizes: Stated = None, budget: float | None = None,
-    progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
-    input_names: Names = (), output_names: Names = (), repeat: bool = True,
-    verify: Verify = "auto",
+    target: Target = "onnx", opset: int | None = None, exporter: Exporter = "to_onnx",
+    tolerance: Tolerance | None = None, title: str = "", steps: Steps | None = None,
+    file: Path | None = None, regions: Sequence[Region] = (), check: bool = True,
+    rewrite: Rewrite = "auto", strict: bool = False, sizes: Stated = None,
+    budget: float | None = None, progress: Progress = None, onnxruntime: str | None = None,
+    state: State = "refuse", input_names: Names = (), output_names: Names = (),
+    repeat: bool = True, verify: Verify = "auto",
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -95,8 +94,7 @@ def export(
         input_names: new names, in order or by the old ones: see `rename_ends`.
         output_names: the same.
         repeat: see `capture`.
-        verify: ``whole``, or ``layers``: a layer at a time, each kind once; see `LayerSides`.
-            ``auto`` takes layers if a whole session may not fit in memory.
+        verify: ``whole``, ``layers`` (see `LayerSides`), or as the memory allows (``auto``).
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -104,14 +102,12 @@ def export(
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
-    names = (input_names, output_names)
-    named = (rewrite, strict, budget, onnxruntime, state, names, repeat)
+    named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names), repeat)
     plan = Plan(*chosen, *named, verify=verify).for_size(weight_bytes(model))
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         model, seen, plan = _prepared(model, seen, sizes, plan)
-        found = _walk(model, seen, plan, path)
-        return _reported(found, title or found.seen.title, plan, path)
+        return _reported(_walk(model, seen, plan, path), title, plan, path)
 
 
 def _prepared(
@@ -129,6 +125,7 @@ def _prepared(
 
 
 def _reported(found: Findings, title: str, plan: Plan, path: Path) -> OnnxProgram:
+    title = title or found.seen.title
     report = outcome.report(found, title)
     if not plan.check:
         report = unverified(report, title)
@@ -183,7 +180,7 @@ def _walk(
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
         size, training, limits, plan.strict, note, rows,
-        session.done if isinstance(session, LayerSession) else None,
+        session if isinstance(session, LayerSession) else None,
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
@@ -24,14 +25,13 @@ from torchferry.exporter.verify import Check, Compared, Sides, changed_arguments
 from torchferry.graph.reference import Region
 from torchferry.judge import Reference, Tolerance, Verdict, worst_verdict
 from torchferry.observer.observation import Call
-from torchferry.observer.tree import leaves_of
 from torchferry.report.model import Section, Table
 from torchferry.values.clone import clone
 from torchferry.values.flatten import map_leaves
 from torchferry.values.kinds import attempt
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["LayerSession", "LayerSides", "LayersDone", "skipped"]
+__all__ = ["LayerSession", "LayerSides", "skipped"]
 
 
 class LayerSession:
@@ -53,11 +53,6 @@ class LayerSession:
         self.by_layers = ByLayers(path, program, regions=regions)
         text = self.by_layers.model.metadata_props[SIGNATURE_KEY]
         self.signature = replace(Signature.from_json(text), conditions=())
-
-    @property
-    def done(self) -> LayersDone:
-        """What was run."""
-        return LayersDone.of(self)
 
     def unload(self) -> None:
         """Nothing stays loaded."""
@@ -83,59 +78,29 @@ class LayerSession:
         """What comes of each piece on PyTorch's values: see `ByLayers.run`."""
         return [*self.by_layers.run(inputs, tolerance, every=every)]
 
-
-@dataclass(frozen=True)
-class LayersDone:
-    """What was run of a model that was verified by layers.
-
-    Attributes:
-        run: paths of the layers that were run; those around them as ``""``.
-        like: paths of the others → that of the layer that each is like.
-        nodes: how many nodes each piece has, by path.
-        whole: the sizes at which all was run from end to end; ``None`` if it was not.
-    """
-
-    run: tuple[str, ...]
-    like: Mapping[str, str]
-    nodes: Mapping[str, int]
-    whole: Sizes | None
-
-    @classmethod
-    def of(cls, session: LayerSession) -> LayersDone:
-        """Of a model that was verified."""
-        pieces = session.by_layers.pieces
-        nodes: dict[str, int] = {}
-        for piece in pieces:
-            nodes[piece.layer] = nodes.get(piece.layer, 0) + len(piece.nodes)
-        run = dict.fromkeys(piece.layer for piece in pieces if not piece.like)
-        return cls(tuple(run), session.by_layers.skipped, nodes, session.whole)
-
     def __str__(self) -> str:
-        layers = len(self.nodes.keys() - {""})
+        like = self.by_layers.skipped
+        layers = len({piece.layer for piece in self.by_layers.pieces} - {""})
         ran = "from end to end once" if self.whole else "never from end to end"
-        said = f"by layers, {layers - len(self.like)} of {layers} run, {ran}"
-        if not self.like:
-            return said
-        return f"{said}; the others have the same graph and their own weights, byte for byte"
+        said = f"by layers, {layers - len(like)} of {layers} run, {ran}"
+        more = "; the others have the same graph and their own weights, byte for byte"
+        return said + more * bool(like)
 
     @property
     def section(self) -> Section:
         """What was run, and what follows from it."""
-        rows = []
-        for path in self.run:
-            same = [other for other, like in self.like.items() if like == path]
+        like, rows = self.by_layers.skipped, []
+        for piece in (piece for piece in self.by_layers.pieces if not piece.like):
+            same = [other for other, one in like.items() if one == piece.layer and one]
             follow = f"{same[0]} … {same[-1]} ({len(same)})" if len(same) > 2 else ", ".join(same)
-            rows.append((path or "around the layers", self.nodes[path], "run", follow))
+            told = f"run; {piece.wrong} is not the model's" if piece.wrong else "run"
+            rows.append((piece.layer or "around the layers", len(piece.nodes), told, follow))
         sizes = ", ".join(f"{name}={size}" for name, size in (self.whole or {}).items())
-        ran = (
-            f"All pieces in a row, each on what the one before it computed: at {sizes}."
-            if self.whole
-            else "No run from end to end: the weights take more than half of the available memory."
-        )
+        ran = f"at {sizes}" if self.whole else "no, its weights take over half of the free memory"
         note = (
             "run: given PyTorch's values, at each set of sizes. A layer follows from another if "
             "program and ONNX model have the same nodes for both, its weights in the file are the "
-            f"model's, byte for byte, and it reads and makes what corresponds. {ran}"
+            f"model's, byte for byte, and it reads and makes what corresponds. In a row: {ran}."
         )
         head = ("piece", "nodes", "how", "follow from it")
         return Section("Layers", (Table(head, tuple(rows), note=note),))
@@ -143,7 +108,8 @@ class LayersDone:
     @property
     def data(self) -> dict[str, Any]:
         """The same for programs."""
-        return {"run": [*self.run], "like": dict(self.like), "whole": self.whole}
+        run = [piece.layer for piece in self.by_layers.pieces if not piece.like]
+        return {"run": run, "like": self.by_layers.skipped, "whole": self.whole}
 
 
 class LayerSides(Sides):
@@ -159,12 +125,8 @@ class LayerSides(Sides):
         """The sizes of the recorded call that runs from end to end, if any does."""
         if not can_run(weight_bytes(self.model)):
             return None
-        numels = [
-            (sum(t.numel() for t in leaves_of(*self.seen.normalized(call)).values()
-                 if isinstance(t, torch.Tensor)), number)
-            for number, call in enumerate(self.seen.calls)
-        ]  # fmt: skip
-        return self.seen.sizes_of(self.seen.calls[min(numels)[1]])
+        calls = [self.seen.sizes_of(call) for call in self.seen.calls]
+        return min(calls, key=lambda sizes: math.prod(sizes.values()))
 
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
         """By layers; see the class."""
@@ -294,8 +256,11 @@ class _LayerTrial(Trial):
         return self._sides.kept_values(self._sides.pieces.returned(inputs))
 
     def call(self, inputs: Any) -> Call | None:
-        with skipped(self.model, self._sides.pieces.skipped):
-            return super().call(inputs)
+        def run() -> Call | None:
+            with skipped(self.model, self._sides.pieces.skipped):
+                return super(_LayerTrial, self).call(inputs)
+
+        return attempt(run)[0]  # of a call that fails early, no layer is called
 
     def judged(self, call: Call) -> Verdict:
         inputs = self.seen.normalized(call)
