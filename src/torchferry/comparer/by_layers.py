@@ -249,15 +249,14 @@ class ByLayers:
         if difference.reason is None and limits.allows(difference, expected):
             limit = f"{limits.limit(difference.scale):.2g} ({limits.basis or 'as set'})"
             return Verdict("equal", difference, limit=limit)
-        part = None
-        if difference.reason is None:
-            keys = {self._known[name]: name for name in taken if name in self._known}
-            part = part_of(self._plain, keys, self._keys[name])
+        keys = {self._known[one]: one for one in taken if one in self._known}
+        part = None if difference.reason else part_of(self._plain, keys, self._keys[name])
         if part is None:
             return Verdict("differs", difference)
-        values = {key: tensor_of_ort(taken[n]) for key, n in keys.items() if key in part.inputs}
-        again = Reference(lambda model, given: [model(**given)], part.module, values,
-                       tolerance=tolerance, expected=[expected])  # fmt: skip
+        needed = [node.name for node in part.graph.find_nodes(op="placeholder")]
+        values = {key: tensor_of_ort(taken[keys[key]]) for key in needed}
+        again = Reference(lambda model, given: [model(**given)], part, values,
+                          tolerance=tolerance, expected=[expected])  # fmt: skip
         ((_, verdict),) = again.judge([got])
         return verdict
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-__all__ = ["Part", "part_of"]
+__all__ = ["part_of"]
 
 
-@dataclass(frozen=True)
-class Part:
-    """The nodes that make one value from others.
+def part_of(
+    program: ExportedProgram, inputs: Collection[str], name: str
+) -> torch.fx.GraphModule | None:
+    """What makes one value of a program, as a module; ``None`` if it takes more than is known.
 
-    Attributes:
-        module: takes the others by their names; its weights are the program's own.
-        inputs: their names.
-    """
-
-    module: torch.nn.Module
-    inputs: tuple[str, ...]
-
-
-def part_of(program: ExportedProgram, inputs: Collection[str], name: str) -> Part | None:
-    """Cut out what makes a value of a program; ``None`` if it takes more than is known.
+    It takes the values that it needs by their names. Its weights are the program's own.
 
     Args:
         program: without in-place writes.
@@ -52,13 +42,11 @@ def part_of(program: ExportedProgram, inputs: Collection[str], name: str) -> Par
             waiting += node.all_input_nodes
     graph, root = torch.fx.Graph(), torch.nn.Module()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
-    taken = []
     for node in (one for one in program.graph.nodes if one in needed):
         if node in weights:
             root.register_buffer(node.name, weights[node].detach())
             copies[node] = graph.get_attr(node.name)
         elif node is not target and node.name in inputs:
-            taken.append(node.name)
             copies[node] = graph.placeholder(node.name)
         elif node.op == "call_function":
             copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -67,4 +55,4 @@ def part_of(program: ExportedProgram, inputs: Collection[str], name: str) -> Par
     if target is None or target not in copies:
         return None
     graph.output(copies[target])
-    return Part(torch.fx.GraphModule(root, graph).eval(), tuple(taken))
+    return torch.fx.GraphModule(root, graph).eval()

@@ -97,7 +97,8 @@ def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
     Copies of the process do the same.
     """
     done = threading.Event()
-    if not files or sys.platform != "linux":
+    mapped = [file.memory for file in files if file.memory is not None]
+    if not mapped or sys.platform != "linux":
         yield
         return
 
@@ -105,10 +106,9 @@ def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
         base = _file_bytes()
         while not done.wait(_TICK):
             if _file_bytes() > base + _MOST:
-                for file in files:
+                for memory in [*mapped]:
                     with suppress(OSError):  # an older kernel
-                        if file.memory is not None:
-                            file.memory.madvise(_PAGEOUT)
+                        memory.madvise(_PAGEOUT)
                 base = _file_bytes()
 
     def start() -> None:
@@ -121,6 +121,7 @@ def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
         yield
     finally:
         done.set()
+        mapped.clear()  # what is called after forks stays registered
 
 
 def _file_bytes() -> int:
