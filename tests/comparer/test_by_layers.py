@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
@@ -39,6 +41,28 @@ def test_a_piece_that_is_wrong_is_named_and_leaves_the_next_ones_right(tmp_path:
     found = ByLayers(changed(path, wrong_operator), program)
     held = [*found.run((arguments(2, 3), {}), Tolerance.usual(model))]
     assert {one.layer for one in held if not one.verdict.ok} == {"layers.2"}
+
+
+@pytest.mark.parametrize(("divisor", "kind"), [(1e-5, "rounding"), (1.1e-5, "differs")])
+def test_what_rounding_explains_passes(divisor: float, kind: str, tmp_path: Path) -> None:
+    class Sensitive(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x * 1e5)
+
+    def divide(model: ir.Model) -> None:
+        (product,) = [node for node in model.graph if node.op_type == "Mul"]
+        product.op_type = "Div"
+        factor = next(value for value in product.inputs if value.is_initializer())
+        factor.const_value = ir.tensor(np.float32(divisor), name=factor.name)
+        assert product.inputs[1] is factor
+
+    torch.manual_seed(0)
+    given = (torch.rand(3, 4),)
+    made = tf.to_onnx(Sensitive(), given)
+    made.save(tmp_path / "model.onnx")
+    found = ByLayers(changed(tmp_path / "model.onnx", divide), made.program)
+    (held,) = found.run((given, {}), Tolerance.usual(Sensitive(), given))
+    assert held.verdict.kind == kind
 
 
 def test_a_model_that_draws_random_numbers_is_refused(tmp_path: Path) -> None:

@@ -260,7 +260,8 @@ class _LayerTrial(Trial):
             with skipped(self.model, self._sides.pieces.skipped):
                 return super(_LayerTrial, self).call(inputs)
 
-        return attempt(run)[0]  # of a call that fails early, no layer is called
+        found: Call | None = attempt(run)[0]
+        return found  # of a call that fails early, no layer is called
 
     def judged(self, call: Call) -> Verdict:
         inputs = self.seen.normalized(call)
