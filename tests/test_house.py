@@ -34,7 +34,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("handlers", "src/torchferry/converter/driver.py::Scope._lower"): (
         "the driver's wrapper: an exception of a lowering is told with its node and line"
     ),
-    ("handlers", "src/torchferry/exporter/verify.py::_attempt"): (
+    ("handlers", "src/torchferry/exporter/verify.py::try_running"): (
         "a size that torchferry made up may be wrong for the model in any way its code can fail"
     ),
     ("handlers", "src/torchferry/sources/factory.py::_guarded"): (

@@ -3,8 +3,7 @@ It does not fit in memory
 =========================
 
 Three ways to need less: weights are views and are written one at a time; a checkpoint can be
-referred to instead of copied; and a model that cannot be run at all can still be exported,
-unverified.
+referred to instead of copied; and a model that cannot be run as a whole is verified by layers.
 """
 
 # %%
@@ -103,10 +102,29 @@ tokens = torch.randint(0, 1000, (3, 5))
 print(tf.max_diff(real(tokens), tf.load(folder / "bound/model.onnx")(tokens)))
 
 # %%
-# For a model that is larger than memory add ``--no-verify``: then it is not run, and the report
-# says that nothing was verified. Verify a model of the same configuration with fewer layers
-# first: ``num_hidden_layers`` set to 2 in a copy of ``config.json`` is a folder that exports
-# with random weights.
+# Verify by layers
+# ----------------
+# A whole verification holds the model twice, in PyTorch and in onnxruntime. By layers it needs
+# the memory of one layer: the ONNX model is cut where its layers begin, each piece is given the
+# values that PyTorch has there, and what it makes of them is compared, at the recorded sizes and
+# at others.
+
+sh("torchferry export checkpoint -o by-layers --weights reference --verify layers", folder)
+
+# %%
+# Layers that are the same are run once. That needs proof: program and ONNX model have the same
+# nodes for both, each weight in the file is the model's, byte for byte, and both layers read and
+# make values that correspond. A layer for which any of this fails is run, so that a wrong weight,
+# operator or wire is found where it is, and named. If the weights take less than half of the
+# available memory, the smallest recorded call also runs from end to end. The report's *Layers*
+# says what was run and what follows from it.
+#
+# torchferry chooses this way by itself if a whole session may not fit; ``--verify whole`` insists
+# on the other. A checkpoint that is larger than half of the available memory is not run to make
+# inputs either: tokens and caches are drawn, unless ``--inputs`` gives some.
+#
+# A model that draws random numbers is verified as a whole only. ``--no-verify`` leaves out all of
+# it; the report then says that nothing was verified.
 #
 # Copies
 # ------

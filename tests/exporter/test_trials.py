@@ -14,7 +14,6 @@ from torch import nn
 
 from torchferry import zoo
 from torchferry.capturer.patches.sliding_window import sliding_layers
-from torchferry.exporter import trials
 from torchferry.exporter.sizes import Group
 from torchferry.exporter.trials import Budget, Trials, possible_inputs
 from torchferry.exporter.verify import Check
@@ -36,6 +35,9 @@ class Session:
 
     def unload(self) -> None:
         """Nothing is loaded."""
+
+    def alone(self) -> Session:
+        return Session(self.path, threads=1, conditions=False)
 
     def __call__(self, **inputs: torch.Tensor) -> None:
         if len(inputs["input"]) == 7:
@@ -70,11 +72,6 @@ def tried(
     made = Trials(runner, seen, budget, row=Check, forks=forks)
     rows = made.run([Group([{"batch_size": n} for n in group]) for group in groups])
     return [row for _, row in rows]
-
-
-@pytest.fixture(autouse=True)
-def _sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "Session", Session)
 
 
 def nothing(_: int) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from torchferry.errors import UsageError
-from torchferry.sources.mapped import checkpoint_files, map_file, mapped_tensors
+from torchferry.sources.mapped import checkpoint_files, map_file, mapped_tensors, paged_out
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn,
           torch.int8, torch.uint8, torch.int64, torch.bool]  # fmt: skip
@@ -103,3 +105,31 @@ def test_a_bad_index_is_told(tmp_path: Path, text: str, told: str) -> None:
     (folder / "model.safetensors.index.json").write_text(text)
     with pytest.raises(UsageError, match=told):
         checkpoint_files(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others keep the pages")
+def test_pages_that_were_read_leave_memory_and_what_was_written_stays(tmp_path: Path) -> None:
+    save_file(
+        {"weight": torch.ones(40_000_000, dtype=torch.int32)}, tmp_path / "model.safetensors"
+    )
+    file = map_file(tmp_path / "model.safetensors")
+    weight = file.tensors["weight"]
+    with paged_out([file]):
+        weight[3] = 7
+        assert int(weight.sum()) == 40_000_006
+        least = mapped_bytes()
+        for _ in range(200):
+            time.sleep(0.02)
+            least = min(least, mapped_bytes())
+            if least < 120e6:
+                break
+    assert least < 120e6
+    assert int(weight[3]) == 7
+    assert int(weight.sum()) == 40_000_006
+
+
+def mapped_bytes() -> int:
+    """Of the pages of model.safetensors, those that this process has in memory."""
+    text = Path("/proc/self/smaps").read_text("utf-8")
+    part = text.partition("model.safetensors")[2]
+    return int(part.partition("Rss:")[2].split()[0]) * 1024

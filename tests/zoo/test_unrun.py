@@ -31,7 +31,7 @@ def test_the_sets_are_those_of_a_run_but_for_their_values(name: str) -> None:
     made = unrun_input_sets(model)
     assert described(made) == described(input_sets(model))
     tensors = [leaf for _, leaf in flatten(made)[0] if isinstance(leaf, torch.Tensor)]
-    assert all(type(tensor) is torch.Tensor and not tensor.any() for tensor in tensors)
+    assert all(type(tensor) is torch.Tensor for tensor in tensors)
 
 
 def test_the_weights_are_not_read() -> None:

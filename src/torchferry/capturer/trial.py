@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import CodeType
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -88,39 +89,19 @@ class Trial:
         ]
         inputs = [(call, self.seen.normalized(call)) for call in calls]
         ran = [
-            self._run(given) if call.outputs is None else Call(*given, call.outputs)
+            self.call(given) if call.outputs is None else Call(*given, call.outputs)
             for call, given in inputs
-            if self._fits(given)
+            if _fits(self.program, given)
         ]
-        return worst_verdict(self._judged(call) for call in ran if call is not None)
-
-    def _fits(self, inputs: Arguments) -> bool:
-        """Whether sizes and integers that are constant in the program, or equal, are so here."""
-        leaves = {unaliased(path): leaf for path, leaf in leaves_of(*inputs).items()}
-        sizes: dict[str, int] = {}
-        nodes = list(program_inputs(self.program))
-        example: Arguments = self.program.example_inputs or ((), {})
-        known = {unaliased(path): leaf for path, leaf in leaves_of(*example).items()}
-        for path in known.keys() - {unaliased(path) for path, _ in nodes}:
-            if isinstance(known[path], int) and leaves.get(path, known[path]) != known[path]:
-                return False
-        for path, node in nodes:
-            expected, got = node.meta["val"], leaves.get(unaliased(path))
-            if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
-                # A symbol that torch found to be a constant still stands there as a symbol.
-                for size, given in zip(map(str, expected.shape), got.shape, strict=False):
-                    constant = int(size) if size.isdecimal() else given
-                    if constant != given or sizes.setdefault(size, given) != given:
-                        return False
-        return True
+        return worst_verdict(self.judged(call) for call in ran if call is not None)
 
     def at(self, sizes: dict[str, int]) -> Verdict | None:
         """The verdict on calls of sizes that break conditions; ``None`` where the model fails."""
         inputs, _error = attempt(self.seen.inputs_at, sizes)
-        call = None if inputs is None else self._run(inputs)
+        call = None if inputs is None else self.call(inputs)
         if call is None:
             return None
-        verdict = self._judged(call)
+        verdict = self.judged(call)
         return self.of((call.args, call.kwargs), sizes) if verdict.ok else verdict
 
     def of(self, inputs: Arguments, sizes: dict[str, int]) -> Verdict:
@@ -168,8 +149,8 @@ class Trial:
         return any(verdict.kind == "differs" for verdict in found)
 
     def _verdicts(self, inputs: Iterable[Arguments]) -> list[Verdict]:
-        calls = map(self._run, inputs)
-        return [self._judged(call) for call in calls if call is not None]
+        calls = map(self.call, inputs)
+        return [self.judged(call) for call in calls if call is not None]
 
     def _larger(
         self, sizes: dict[str, int], broken: Sequence[Condition]
@@ -254,20 +235,51 @@ class Trial:
             function.cache_clear()
         with run_instructions(self.packages) as found:
             if program:
-                attempt(run_program, self.program, *inputs)
+                attempt(self.run_program, inputs)
             else:
-                self._run(inputs)
+                self.call(inputs)
         return {one for one in found if not self.decided or line_of(*one) not in self.decided}
 
-    def _run(self, inputs: Arguments) -> Call | None:
+    def run_program(self, inputs: Arguments) -> Any:
+        """What the program returns.
+
+        Raises:
+            Exception: what it raises at sizes that it was not captured for.
+        """
+        return run_program(self.program, *inputs)
+
+    def call(self, inputs: Arguments) -> Call | None:
+        """A call of the model; ``None`` if it fails."""
         # Code of users may fail in any way at sizes that were made up.
         outputs, error = attempt(run_model, self.model, clone(inputs))
         return None if error else Call(*inputs, outputs)
 
-    def _judged(self, call: Call) -> Verdict:
+    def judged(self, call: Call) -> Verdict:
+        """The verdict on the program, beside what the model returned."""
         made = replace(self.seen, calls=[call])
         (check,) = compare_calls(self.program, made, self.joined, model=self.model)
         return check.verdict
+
+
+def _fits(program: ExportedProgram, inputs: Arguments) -> bool:
+    """Whether sizes and integers that are constant in the program, or equal, are so here."""
+    leaves = {unaliased(path): leaf for path, leaf in leaves_of(*inputs).items()}
+    sizes: dict[str, int] = {}
+    nodes = list(program_inputs(program))
+    example: Arguments = program.example_inputs or ((), {})
+    known = {unaliased(path): leaf for path, leaf in leaves_of(*example).items()}
+    for path in known.keys() - {unaliased(path) for path, _ in nodes}:
+        if isinstance(known[path], int) and leaves.get(path, known[path]) != known[path]:
+            return False
+    for path, node in nodes:
+        expected, got = node.meta["val"], leaves.get(unaliased(path))
+        if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+            # A symbol that torch found to be a constant still stands there as a symbol.
+            for size, given in zip(map(str, expected.shape), got.shape, strict=False):
+                constant = int(size) if size.isdecimal() else given
+                if constant != given or sizes.setdefault(size, given) != given:
+                    return False
+    return True
 
 
 def _breaks_no_other(

@@ -7,6 +7,7 @@ memory for one piece and computes everything once.
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 
 from torchferry.errors import RunError, UsageError
 from torchferry.graph import io
+from torchferry.graph.reference import Region
 from torchferry.graph.subgraph import subgraphs
 from torchferry.runner import to_tensor
 from torchferry.seams.ort import ort_errors
@@ -164,9 +166,16 @@ class Runner:
     Attributes:
         level: a key of `LEVELS`.
         providers: onnxruntime's execution providers.
+        beside: files with weights, all in one folder. Pieces of a model whose weights lie in them
+            are written there for a moment and refer to them: nothing is copied.
     """
 
-    def __init__(self, level: str = "none", providers: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        level: str = "none",
+        providers: Sequence[str] | None = None,
+        beside: Sequence[Path] = (),
+    ) -> None:
         """Choose how.
 
         Raises:
@@ -184,6 +193,7 @@ class Runner:
                     )
         self.level = level
         self.providers = list(providers or ["CPUExecutionProvider"])
+        self.beside = beside
 
     def __call__(
         self, model: ir.Model, feeds: Mapping[str, onnxruntime.OrtValue]
@@ -234,6 +244,14 @@ class Runner:
         self, model: ir.Model, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
         """Onnxruntime copies weights that are handed to it, and maps those in a file."""
+        if self.beside:
+            path = self.beside[0].with_name(f".torchferry-{secrets.token_hex(8)}.part.onnx")
+            try:
+                io.save(model, path, regions=[Region(file) for file in self.beside])
+                return onnxruntime.InferenceSession(path, options, providers=self.providers)
+            finally:
+                for part in path.parent.glob(f"{path.name}*"):
+                    part.unlink()
         used = [v for v in model.graph.initializers.values() if not _is_unused(v)]
         large = [value for value in used if _is_large(value)]
         if sum(weight.const_value.nbytes for weight in large if weight.const_value) > _COPIED:

@@ -32,7 +32,7 @@ from torchferry.observer.naming import output_name
 from torchferry.values.flatten import flatten, unflatten
 from torchferry.values.signature import Signature
 
-__all__ = ["Reference", "of_model", "of_module", "of_program"]
+__all__ = ["Reference", "of_model", "of_module", "of_program", "returned_names"]
 
 _MORE = "~"  # stands for random numbers that no dropout draws
 
@@ -78,7 +78,7 @@ def of_program(
         return (pair for pair in pairs if pair[0] in wanted)
 
     signature = read_signature(program)
-    origins = align_program(plain, graph, _returned(signature))
+    origins = align_program(plain, graph, returned_names(signature))
     left_out = _left_out(signature.output_names, graph)
     return Reference(values, origins, chance_of_program(plain), program, plain, left_out=left_out)
 
@@ -89,7 +89,7 @@ def _left_out(names: Sequence[str], graph: ir.Graph) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ours) if ours & {*names} else ()
 
 
-def _returned(signature: Signature) -> list[str]:
+def returned_names(signature: Signature) -> list[str]:
     """What exporters call each leaf of what a program returns, constants too."""
     paths, _ = flatten(unflatten(range(len(signature.leaves)), signature.outputs))
     return [

@@ -30,7 +30,7 @@ from torchferry.observer import Observation
 from torchferry.observer.given import sets_of
 from torchferry.observer.sets import positional_keys
 
-__all__ = ["Setting", "set_up"]
+__all__ = ["Setting", "set_up", "with_own_outputs"]
 
 _KNOWN = 10  # of so many nodes at least one is known where provenance is written at all
 
@@ -248,10 +248,10 @@ def _onnx_model(source: Any) -> ir.Model:
             f"cannot compare a {type(source).__name__}: give a module, an ExportedProgram, or an "
             "ONNX model"
         )
-    return _with_own_outputs(source)
+    return with_own_outputs(source)
 
 
-def _with_own_outputs(model: ir.Model) -> ir.Model:
+def with_own_outputs(model: ir.Model) -> ir.Model:
     """The model with every output made by a node, and each by another, so that all are compared.
 
     An output that is an input, a weight or another output too is made by a node of its own.

@@ -7,6 +7,7 @@ later step needs, so that whoever compares decides what stays in memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -22,7 +23,7 @@ from torchferry.errors import RunError, UsageError
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 
-__all__ = ["trace_onnx", "trace_program"]
+__all__ = ["Twin", "stand_in", "trace_onnx", "trace_program"]
 
 Values = Iterator[tuple[str, torch.Tensor]]
 
@@ -30,7 +31,34 @@ _WEIGHTS_AT_ONCE = 2**26  # bytes
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
-def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Values:
+@dataclass(frozen=True)
+class Twin:
+    """What stands for the value of a node of a layer that is not run.
+
+    Attributes:
+        name: of the corresponding node of an earlier layer.
+        number: of the layer that is not run, from 1: see `stand_in`.
+    """
+
+    name: str
+    number: int
+
+
+def stand_in(value: Any, number: int) -> Any:
+    """Values like those of another layer, but not the same: who reads the wrong ones shows it.
+
+    Neither a normalization nor a mean makes them equal again.
+    """
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.ndim:
+        return value
+    return value.roll(number, -1) * (1 + number / 64)
+
+
+def trace_program(
+    program: ExportedProgram,
+    feeds: Sequence[torch.Tensor],
+    twins: Mapping[str, Twin] | None = None,
+) -> Values:
     """Run a program node by node.
 
     What torch draws next stays as it was; two runs that begin alike draw the same numbers.
@@ -38,6 +66,7 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
     Args:
         program: as it is converted; what it writes to in place is yielded as it was before.
         feeds: the tensors it takes, in order.
+        twins: nodes that are not run → what stands for their values.
 
     Yields:
         Names of FX nodes and their tensors, numbers as tensors of no dimension; of a node with
@@ -51,10 +80,15 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
     held = {**program.state_dict, **program.constants}
     specs = iter(program.graph_signature.input_specs)
     state = torch.get_rng_state()
+    twins = twins or {}
+    kept: dict[str, Any] = {twin.name: None for twin in twins.values()}
     for node in program.graph.nodes:
         if node.op == "output":
             return
-        if node.op == "placeholder":
+        if node.name in twins:
+            twin = twins[node.name]
+            value = stand_in(kept[twin.name], twin.number)
+        elif node.op == "placeholder":
             value = _placed(node, next(specs), held, given)
         else:
             with torch.no_grad(), random_kept(state):
@@ -63,17 +97,24 @@ def trace_program(program: ExportedProgram, feeds: Sequence[torch.Tensor]) -> Va
             if error is not None:
                 raise UsageError(_told(node, error)) from error
         interpreter.env[node] = value
-        if isinstance(value, (list, tuple)):
-            items = {f"{node.name}:{index}": item for index, item in enumerate(value)}
-        else:
-            items = {node.name: value}
-        for name, item in items.items():
-            if isinstance(item, torch.Tensor):
-                yield name, item.detach()  # a weight that a node returns may require a gradient
-            elif isinstance(item, bool | int | float):
-                yield name, torch.tensor(item)
+        if node.name in kept:
+            kept[node.name] = value
+        yield from _tensors_of(node.name, value)
         for last in interpreter.user_to_last_uses.get(node, ()):
             interpreter.env.pop(last, None)
+
+
+def _tensors_of(name: str, value: Any) -> Values:
+    """The tensors of what a node gives."""
+    if isinstance(value, (list, tuple)):
+        items = {f"{name}:{index}": item for index, item in enumerate(value)}
+    else:
+        items = {name: value}
+    for key, item in items.items():
+        if isinstance(item, torch.Tensor):
+            yield key, item.detach()  # a weight that a node returns may require a gradient
+        elif isinstance(item, bool | int | float):
+            yield key, torch.tensor(item)
 
 
 def _told(node: torch.fx.Node, error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any, Literal, Unpack
 from torchferry.capturer.places import state_kept
 from torchferry.errors import UsageError
 from torchferry.exporter.components import deliver_components
-from torchferry.exporter.export import Exporter, Options, check_options, export
+from torchferry.exporter.export import Options, check_options, export
 from torchferry.exporter.folder import Staging, check_target, publish
+from torchferry.exporter.memory import Verify, can_run, can_take_layers, way_to_verify
 from torchferry.exporter.steps import Steps, counted
 from torchferry.exporter.watch import describe_size, run_sets
 from torchferry.graph.reference import check_linkable
@@ -23,7 +24,7 @@ from torchferry.progress import Progress
 from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.sources.diffusion import component_names
-from torchferry.sources.mapped import checkpoint_files
+from torchferry.sources.mapped import checkpoint_files, paged_out
 from torchferry.sources.source import Source, load_source
 
 __all__ = ["Weights", "deliver"]
@@ -65,40 +66,52 @@ def deliver(
         same: Any = dict(options, weights=weights, replace=replace, progress=progress)
         each = partial(deliver, sizes=sizes, dtype=dtype, **same)
         return deliver_components(model, out, names, each)
-    _check(options)
-    check_target(out, replace=replace)
-    check_target(_failed(out), replace=True)
-    mapped = weights == "reference" and _is_linkable(
-        Path(model), out, dtype, options.get("exporter", "to_onnx")
-    )
-    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype, mapped=mapped)
+    _check(options, out, replace)
+    linked = weights == "reference" and _is_linkable(Path(model), out, dtype, options)
+    options["verify"], mapped, run = _way(Path(model), options)
+    load = partial(load_source, model, inputs=inputs, sizes=sizes, dtype=dtype)
+    load = partial(load, mapped=linked or (mapped and dtype is None))
     steps, lift = Steps(progress), options.get("state") == "lift"
-    source, seen = _observed(load, steps, check=options.get("check", True), lift=lift)
-    with publish(out, replace=replace) as staging:
+    with ExitStack() as stack:
+        source, seen = _observed(load, steps, stack, run=run, lift=lift)
+        staging = stack.enter_context(publish(out, replace=replace))
         done = export(
             source.program or source.model, seen, title=source.title, steps=steps,
-            file=staging.folder / "model.onnx", regions=source.regions, **options,
+            file=staging.folder / "model.onnx", regions=source.regions if linked else (),
+            **options,
         )  # fmt: skip
         return _finished(done.report, staging, out)
 
 
-def _check(options: Options) -> None:
-    """Refuse options of `export` that cannot be used, before any work is done."""
+def _way(folder: Path, options: Options) -> tuple[Verify, bool, bool]:
+    """How to verify, whether weights stay in their files, and whether the model is run whole."""
+    check, verify = options.get("check", True), options.get("verify", "auto")
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if can_take_layers(options.get("exporter", "to_onnx"), options.get("state", "refuse")):
+        verify = way_to_verify(verify, size)
+    layers = check and size > 0 and verify == "layers"
+    return verify, layers, check and (not layers or can_run(size))
+
+
+def _check(options: Options, out: Path, replace: bool) -> None:
+    """Refuse options of `export`, and folders, that cannot be used, before any work is done."""
     check_options(
         options.get("target", "onnx"), options.get("exporter", "to_onnx"), options.get("opset"),
         rewrite=options.get("rewrite", "auto"), onnxruntime=options.get("onnxruntime"),
-        state=options.get("state", "refuse"),
+        state=options.get("state", "refuse"), verify=options.get("verify", "auto"),
     )  # fmt: skip
+    check_target(out, replace=replace)
+    check_target(_failed(out), replace=True)
 
 
-def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter) -> bool:
+def _is_linkable(folder: Path, out: Path, dtype: str | None, options: Options) -> bool:
     """True; refuse, before any work is done, what needs other bytes than the folder's files."""
     if dtype is not None:
         raise UsageError(
             f"--weights reference keeps the dtype that {folder} has: leave out --dtype {dtype}, "
             "or use --weights copy"
         )
-    if exporter != "to_onnx":
+    if (exporter := options.get("exporter", "to_onnx")) != "to_onnx":
         raise UsageError(
             f"--weights reference needs exporter to_onnx: {exporter} stores weights transposed"
         )
@@ -110,13 +123,19 @@ def _is_linkable(folder: Path, out: Path, dtype: str | None, exporter: Exporter)
 
 
 def _observed(
-    load: Callable[..., Source], steps: Steps, *, check: bool, lift: bool
+    load: Callable[..., Source],
+    steps: Steps,
+    stack: ExitStack,
+    *,
+    run: bool,
+    lift: bool,
 ) -> tuple[Source, Observation]:
-    """The model, and calls of it: run, or only given when nothing is to be verified."""
+    """The model, and calls of it: run, or only given if it is not or cannot be run as a whole."""
     with steps.step("load model") as made:
-        source = load(run=check)
+        source = load(run=run)
+        stack.enter_context(paged_out(source.files))
         made(describe_size(source))
-    if not check:
+    if not run:
         seen = Observation.from_inputs(source.model, source.input_sets)
         return source, source.observed(seen)
     kept = state_kept(source.model) if lift else nullcontext()

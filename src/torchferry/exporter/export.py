@@ -5,22 +5,21 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
-from torchferry.capturer.lift import Lifted, State, check_state, lift_state
+from torchferry.capturer.lift import State, lift_state
 from torchferry.capturer.places import state_kept
 from torchferry.capturer.registering import register_arguments
 from torchferry.capturer.reliance import find_reliances
 from torchferry.capturer.rewriting import Rewrite
 from torchferry.converter import convert, convert_with_torch, name_dimensions
-from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
@@ -29,20 +28,23 @@ from torchferry.exporter.fast_path import fast_path_note
 from torchferry.exporter.findings import Findings
 from torchferry.exporter.in_a_row import InARow, verify_in_a_row
 from torchferry.exporter.limits import Limits, find_limits
+from torchferry.exporter.memory import Verify, can_run, weight_bytes
+from torchferry.exporter.plan import EXPORTERS, Exporter, Options, Plan, check_options
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
 from torchferry.exporter.unverified import unverified
-from torchferry.exporter.verify import verify
+from torchferry.exporter.verify import ForeignSides, Sides
+from torchferry.exporter.verify import verify as verify_sizes
+from torchferry.exporter.verify_layers import LayerSession, LayerSides
 from torchferry.exporter.weights import with_weights
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
-from torchferry.graph.runtime import check_version, newest_opset
 from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
 from torchferry.observer.conditions import store_signature
 from torchferry.observer.given import Stated, to_observation
 from torchferry.observer.keywords import defaults_of
-from torchferry.optimizer import TARGETS, Target, optimize, widen
+from torchferry.optimizer import Target, optimize, widen
 from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
 from torchferry.runner.conditions import conditions_in
@@ -53,9 +55,6 @@ from torchferry.values.signature import SIGNATURE_KEY, Signature
 
 __all__ = ["EXPORTERS", "Exporter", "Options", "check_options", "export"]
 
-Exporter = Literal["to_onnx", "onnx_dynamo"]
-EXPORTERS: tuple[Exporter, ...] = ("to_onnx", "onnx_dynamo")
-
 InputSets = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -63,13 +62,13 @@ def export(
     model: torch.nn.Module | ExportedProgram,
     seen: Observation | InputSets | Callable[..., Any],
     *,
-    target: Target = "onnx", opset: int | None = None,
-    exporter: Exporter = "to_onnx", tolerance: Tolerance | None = None,
-    title: str = "", steps: Steps | None = None, file: Path | None = None,
-    regions: Sequence[Region] = (), check: bool = True, rewrite: Rewrite = "auto",
-    strict: bool = False, sizes: Stated = None, budget: float | None = None,
-    progress: Progress = None, onnxruntime: str | None = None, state: State = "refuse",
-    input_names: Names = (), output_names: Names = (), repeat: bool = True,
+    target: Target = "onnx", opset: int | None = None, exporter: Exporter = "to_onnx",
+    tolerance: Tolerance | None = None, title: str = "", steps: Steps | None = None,
+    file: Path | None = None, regions: Sequence[Region] = (), check: bool = True,
+    rewrite: Rewrite = "auto", strict: bool = False, sizes: Stated = None,
+    budget: float | None = None, progress: Progress = None, onnxruntime: str | None = None,
+    state: State = "refuse", input_names: Names = (), output_names: Names = (),
+    repeat: bool = True, verify: Verify = "auto",
 ) -> OnnxProgram:  # fmt: skip
     """Take a model to ONNX and verify it, at the sizes seen and at others.
 
@@ -95,6 +94,7 @@ def export(
         input_names: new names, in order or by the old ones: see `rename_ends`.
         output_names: the same.
         repeat: see `capture`.
+        verify: ``whole``, ``layers`` (see `LayerSides`), or as the memory allows (``auto``).
 
     Returns: the program; ``.report.ok`` says whether all checks passed, as none of them raises.
 
@@ -103,17 +103,16 @@ def export(
     """
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
     named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names), repeat)
-    plan = _Plan(*chosen, *named)
+    plan = Plan(*chosen, *named, verify=verify).for_size(weight_bytes(model))
     with tempfile.TemporaryDirectory(prefix="torchferry-") as folder, disable_fast_paths():
         path = file or Path(folder) / "model.onnx"
         model, seen, plan = _prepared(model, seen, sizes, plan)
-        found = _walk(model, seen, plan, path)
-        return _reported(found, title or found.seen.title, plan, path)
+        return _reported(_walk(model, seen, plan, path), title, plan, path)
 
 
 def _prepared(
-    model: torch.nn.Module | ExportedProgram, seen: Any, sizes: Stated, plan: _Plan
-) -> tuple[torch.nn.Module | ExportedProgram, Observation, _Plan]:
+    model: torch.nn.Module | ExportedProgram, seen: Any, sizes: Stated, plan: Plan
+) -> tuple[torch.nn.Module | ExportedProgram, Observation, Plan]:
     if plan.state == "refuse":
         return model, _observation(model, seen, sizes, run=plan.check), plan
     if isinstance(model, ExportedProgram):
@@ -125,7 +124,8 @@ def _prepared(
     return model, seen, replace(plan, lifted=lifted)
 
 
-def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgram:
+def _reported(found: Findings, title: str, plan: Plan, path: Path) -> OnnxProgram:
+    title = title or found.seen.title
     report = outcome.report(found, title)
     if not plan.check:
         report = unverified(report, title)
@@ -134,72 +134,8 @@ def _reported(found: Findings, title: str, plan: _Plan, path: Path) -> OnnxProgr
     return OnnxProgram(found.model, found.captured.program, report)
 
 
-def check_options(
-    target: str, exporter: str, opset: int | None, *, rewrite: Rewrite = "auto",
-    onnxruntime: str | None = None, state: State = "refuse",
-) -> None:  # fmt: skip
-    """Check, before any work is done, what is chosen by name or number.
-
-    Raises:
-        UsageError: an unknown target, exporter or version, an opset that cannot be written or
-            read, or a rewrite for an exporter that captures the model itself.
-    """
-    for value, known, what in ((target, TARGETS, "target"), (exporter, EXPORTERS, "exporter")):
-        if value not in known:
-            raise UsageError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
-    asked = "rewrite" * (rewrite is True) or "state lift" * (check_state(state) == "lift")
-    if asked and exporter != "to_onnx":
-        raise UsageError(f"{asked} needs exporter to_onnx: {exporter} captures the model itself")
-    check_opset(opset, TORCH_OPSETS if exporter == "onnx_dynamo" else OPSETS)
-    newest = newest_opset(version := check_version(onnxruntime))
-    if opset is not None and opset > newest:
-        raise UsageError(f"onnxruntime {version} reads opset {newest} at most: leave out {opset}")
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the caller chose."""
-
-    target: Target
-    opset: int | None
-    exporter: Exporter
-    tolerance: Tolerance | None
-    steps: Steps
-    regions: tuple[Region, ...]
-    check: bool
-    rewrite: Rewrite
-    strict: bool
-    budget: float | None
-    onnxruntime: str | None
-    state: State
-    names: tuple[Names, Names]
-    repeat: bool
-    lifted: Lifted | None = None
-
-    def __post_init__(self) -> None:
-        check_options(
-            self.target, self.exporter, self.opset, rewrite=self.rewrite,
-            onnxruntime=self.onnxruntime, state=self.state,
-        )  # fmt: skip
-
-
-class Options(TypedDict, total=False):
-    """Arguments of `export` that commands hand on."""
-
-    target: Target
-    opset: int | None
-    exporter: Exporter
-    check: bool
-    rewrite: Rewrite
-    strict: bool
-    budget: float | None
-    onnxruntime: str | None
-    state: State
-    repeat: bool
-
-
 def _walk(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan, path: Path
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: Plan, path: Path
 ) -> Findings:
     steps = plan.steps
     module = model.module() if isinstance(model, ExportedProgram) else model
@@ -208,24 +144,25 @@ def _walk(
     )
     with steps.step("infer shapes") as made:
         made(counted(len(seen.dynamic_names), "dynamic dimension"))
-    captured, translated, (optimized, session, size) = _converted_and_built(
-        model, seen, plan, path
-    )
+    captured, translated, (optimized, loaded, size) = _converted_and_built(model, seen, plan, path)
+    session: Session | LayerSession | None = loaded
     checks, note = [], ""
     conditions = conditions_in(_signature(translated))
     limits = Limits(tuple(conditions), unproven=captured.unproven)
     if session is None and plan.regions:  # too large to be run: what torch itself excludes
         limits = Limits(tuple(condition for condition in conditions if condition.matters))
+    if plan.layers:
+        session = LayerSession(path, captured.program, plan.regions)
     if session is not None:
         with steps.step("verify") as made:
-            checks = verify(
+            checks = verify_sizes(
                 module, seen, session, tolerance=tolerance, program=captured.program,
                 fixed=captured.sizes, bounds=captured.bounds(seen), conditions=conditions,
                 joined=captured.joined, decided=captured.decided, budget=plan.budget,
-                foreign=plan.exporter == "onnx_dynamo",
+                sides=_sides(plan),
             )  # fmt: skip
-            made(f"{counted(len(checks), 'set')} of sizes")
-            note = fast_path_note(module, seen, tolerance)
+            made(f"{counted(len(checks), 'set')} of sizes{', by layers' * plan.layers}")
+            note = "" if plan.layers else fast_path_note(module, seen, tolerance)
         if captured.repeated.like and any(check.failed and not check.made for check in checks):
             # A whole trace takes no layer for another: it tells whether that was the fault.
             return _walk(model, seen, replace(plan, repeat=False), path)
@@ -243,11 +180,19 @@ def _walk(
     return Findings(
         seen, captured, optimized, tuple(checks), tolerance, steps, plan.target, plan.exporter,
         size, training, limits, plan.strict, note, rows,
+        session if isinstance(session, LayerSession) else None,
     )  # fmt: skip
 
 
+def _sides(plan: Plan) -> type[Sides]:
+    """How PyTorch and the exported model are run beside each other."""
+    if plan.layers:
+        return LayerSides
+    return ForeignSides if plan.exporter == "onnx_dynamo" else Sides
+
+
 def _converted_and_built(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan, path: Path
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: Plan, path: Path
 ) -> tuple[Captured, ir.Model, tuple[ir.Model, Session | None, int]]:
     convert_by = _with_torch if plan.exporter == "onnx_dynamo" else _converted
     captured, translated = convert_by(model, seen, plan)
@@ -272,7 +217,7 @@ def _signature(model: ir.Model) -> Signature:
     return Signature.from_json(model.metadata_props[SIGNATURE_KEY])
 
 
-def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Session | None, int]:
+def _built(translated: ir.Model, plan: Plan, path: Path) -> tuple[ir.Model, Session | None, int]:
     """The optimized model, its session if one is needed, and the size of its files in bytes."""
     steps = plan.steps
     with steps.step("optimize") as made:
@@ -296,7 +241,7 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
         io.save(optimized, path, regions=plan.regions)
         size = _bytes_of(path)
         made(bytes_text(size))
-    if not plan.check:
+    if not plan.check or plan.layers:
         return optimized, None, size
     with steps.step("load") as made:
         session = Session(path, conditions=False)  # verification tells which are needed
@@ -305,7 +250,7 @@ def _built(translated: ir.Model, plan: _Plan, path: Path) -> tuple[ir.Model, Ses
 
 
 def _converted(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: Plan
 ) -> tuple[Captured, ir.Model]:
     """Our capture and conversion."""
     steps = plan.steps
@@ -323,7 +268,7 @@ def _converted(
             captured = capture(
                 model, seen, rewrite=plan.rewrite, settle=settle, repeat=plan.repeat
             )
-            if plan.check and not plan.regions:
+            if plan.check and not plan.regions and can_run(weight_bytes(model)):
                 found = find_reliances(model, seen)
                 captured = replace(captured, relies=found.asked, unproven=found.unmet)
             captured = plan.lifted.complete(captured) if plan.lifted else captured
@@ -342,7 +287,7 @@ def _converted(
 
 
 def _with_torch(
-    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: _Plan
+    model: torch.nn.Module | ExportedProgram, seen: Observation, plan: Plan
 ) -> tuple[Captured, ir.Model]:
     """``torch.onnx.export`` as it stands."""
     if isinstance(model, ExportedProgram):

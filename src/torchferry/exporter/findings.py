@@ -11,6 +11,7 @@ from torchferry.exporter.in_a_row import InARow
 from torchferry.exporter.limits import Limits
 from torchferry.exporter.steps import Steps
 from torchferry.exporter.verify import Check
+from torchferry.exporter.verify_layers import LayerSession
 from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation
 
@@ -36,6 +37,7 @@ class Findings:
         strict: whether limits are faults.
         note: what else a reader of the comparison has to know.
         in_a_row: comparisons with PyTorch of several calls in a row.
+        layers: the model, if it was verified by layers; says what was run.
     """
 
     seen: Observation
@@ -52,3 +54,4 @@ class Findings:
     strict: bool = False
     note: str = ""
     in_a_row: tuple[InARow, ...] = ()
+    layers: LayerSession | None = None

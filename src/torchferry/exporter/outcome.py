@@ -50,6 +50,7 @@ def report(found: Findings, title: str) -> Report:
             Section("Dynamic dimensions", (tables.dimension_table(dimensions),)),
             Section("Outputs against PyTorch", (tables.output_table(found), *_notes(found))),
             Section("Sizes tried", (tables.sizes_table(found),)),
+            *((found.layers.section,) if found.layers else ()),
             *_in_a_row(found),
             Section("Inputs", (tables.argument_table(found.seen.arguments),), brief=False),
             Section("Steps", (tables.step_table(found), *tables.packed_facts(packed))),
@@ -87,6 +88,7 @@ def _success(found: Findings) -> str:
         + (f"; not compared, being random: {said}" if random else "")
         + "".join(f"; verified where {text}" for text in _limit_texts(found))
         + ("" if found.seen.dynamic_names else f"; {tables.NO_DIMENSION}")
+        + (f"; {found.layers}" if found.layers else "")
     )
 
 
@@ -256,6 +258,7 @@ def _data(found: Findings, dimensions: list[DimensionCheck]) -> dict[str, Any]:
             for row in found.in_a_row
         ],
         "packed": [asdict(one) for one in packed_weights(found.model)],
+        "layers": found.layers and found.layers.data,
         "note": found.note,
         "tolerance": {"atol": found.tolerance.atol, "rtol": found.tolerance.rtol},
     }  # fmt: skip

@@ -205,12 +205,12 @@ class _Later:
     """A session of the copy's own, loaded when it is first called."""
 
     def __init__(self, other: Session) -> None:
-        self.path = other.path
+        self._other = other
         self.signature = other.signature
 
     @cached_property
     def loaded(self) -> Session:
-        return Session(self.path, threads=1, conditions=False)
+        return self._other.alone()
 
 
 class _Told:
@@ -222,8 +222,11 @@ class _Told:
         self.note = note
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.by("__call__", *args, **kwargs)
+
+    def by(self, method: str, *args: Any, **kwargs: Any) -> Any:
         self.note("side", "onnxruntime")
-        result = self.session.loaded(*args, **kwargs)
+        result = getattr(self.session.loaded, method)(*args, **kwargs)
         self.note("side", "PyTorch")
         return result
 

@@ -13,7 +13,6 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases
-from torchferry.capturer.agreement import run_program
 from torchferry.capturer.joined import joined_leaves
 from torchferry.capturer.trial import Trial
 from torchferry.dims import Condition
@@ -33,7 +32,15 @@ from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.flatten import flatten, path_text
 
-__all__ = ["Check", "Compared", "verify"]
+__all__ = [
+    "Check",
+    "Compared",
+    "ForeignSides",
+    "Sides",
+    "changed_arguments",
+    "try_running",
+    "verify",
+]
 
 _OTHER_VALUES = "it was right there for values like those recorded, and is not for others"
 
@@ -111,7 +118,7 @@ class Check:
 def verify(
     model: torch.nn.Module,
     seen: Observation,
-    session: Session,
+    session: Session | Any,
     *,
     tolerance: Tolerance,
     program: ExportedProgram | None = None,
@@ -121,14 +128,14 @@ def verify(
     joined: Collection[str] = (),
     decided: Collection[tuple[str, int]] = (),
     budget: float | None = None,
-    foreign: bool = False,
+    sides: type[Sides] | None = None,
 ) -> list[Check]:
     """Run both models on the recorded inputs, then on inputs of other sizes.
 
     Args:
         model: the original.
         seen: its observation.
-        session: the exported model.
+        session: the exported model, or one that ``sides`` knows how to run.
         tolerance: what passes.
         program: the captured program, to tell whether the capture or the conversion is wrong.
         fixed: dimensions that the exported model holds constant: no other size is tried.
@@ -137,19 +144,15 @@ def verify(
         joined: as `torchferry.capturer.Captured` has it.
         decided: the same.
         budget: seconds that all sizes that are made may take; see `Budget`.
-        foreign: whether another library wrote the operators, of which nothing is known: values
-            unlike those recorded are tried too.
+        sides: how both are run; as wholes when ``None``.
 
     Returns: one check a set of sizes, of those too that the original model refuses.
     """
-    runner = _Runner(
-        model, seen, session, tolerance, program=program, joined=joined, conditions=conditions,
-        decided=decided, foreign=foreign,
-    )  # fmt: skip
+    given: Any = {"program": program, "joined": joined, "conditions": conditions}
+    runner = (sides or Sides)(model, seen, session, tolerance, **given, decided=decided)
     begin, began = time.process_time(), time.monotonic()
-    checks = [
-        runner.check(seen.normalized(call), seen.sizes_of(call), made=False) for call in seen.calls
-    ]
+    calls = [(seen.normalized(call), seen.sizes_of(call)) for call in seen.calls]
+    checks = [runner.check(inputs, sizes, made=False) for inputs, sizes in calls]
     took, waited = time.process_time() - begin, time.monotonic() - began
     groups = other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions)
     trials = Trials(
@@ -180,20 +183,22 @@ def _never_accepted(
     return [name for name in seen.free_names if name not in {*accepted, *fixed}]
 
 
-class _Runner:
+class Sides:
+    """PyTorch and the exported model, run and compared at one set of sizes after the other."""
+
     def __init__(
         self,
         model: torch.nn.Module,
         seen: Observation,
-        session: Session,
+        session: Any,
         tolerance: Tolerance,
         *,
         program: ExportedProgram | None,
         joined: Collection[str],
         decided: Collection[tuple[str, int]],
         conditions: Sequence[Condition],
-        foreign: bool,
     ) -> None:
+        """Prepare; the arguments are those of `verify`."""
         self.model = model
         self.seen = seen
         self.program = program
@@ -202,7 +207,6 @@ class _Runner:
         self.joined = joined
         self.decided = decided
         self.conditions = conditions
-        self.foreign = foreign
 
     def reference(self, inputs: tuple[Any, Any], changed: list[tuple[str, ...]]) -> Reference:
         """The model on inputs; the first call tells which arguments it changed."""
@@ -211,10 +215,10 @@ class _Runner:
             args, kwargs = given
             outputs = model(*args, **accept_aliases(self.model, kwargs))
             if not changed:
-                changed.append(_changed(inputs, given, outputs))
+                changed.append(changed_arguments(inputs, given, outputs))
             return outputs
 
-        return Reference(call, self.model, inputs, tolerance=self.tolerance, leaves=self._flat)
+        return Reference(call, self.model, inputs, tolerance=self.tolerance, leaves=self.flat)
 
     def doubt(self, inputs: tuple[Any, Any]) -> str | None:
         """Why made inputs count for nothing, though PyTorch takes them."""
@@ -222,13 +226,7 @@ class _Runner:
         return None if said is None else f"PyTorch contradicts itself: {said}"
 
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
-        check = self._run(inputs, sizes, made=made)
-        others = (*unlike(inputs), *special_values(inputs)) if self.foreign and check.ok else ()
-        tried = (self._run(given, sizes, made=made) for given in others)
-        wrong = next((one for one in tried if one.failed), None)
-        return check if wrong is None else replace(wrong, blame=_OTHER_VALUES)
-
-    def _run(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
+        """Run both on inputs of some sizes, and compare all outputs."""
         changed: list[tuple[str, ...]] = []
 
         def run() -> Any:
@@ -236,7 +234,7 @@ class _Runner:
             return self.session(*args, **kwargs)
 
         reference = self.reference(inputs, changed)
-        _, refused = _attempt(lambda: reference.expected)
+        _, refused = try_running(lambda: reference.expected)
         if refused is not None:
             return Check(sizes, made, refused=refused)
         try:
@@ -249,15 +247,15 @@ class _Runner:
         blame = self._blame(reference, inputs) if wrong else None
         check = Check(sizes, made, outputs, blame=blame, changed=changed[0])
         others = check.ok and any(condition.broken_by(sizes) for condition in self.conditions)
-        return self._with_other_values(check, inputs) if others else check
+        return self.with_other_values(check, inputs) if others else check
 
-    def _with_other_values(self, check: Check, inputs: tuple[Any, Any]) -> Check:
+    def with_other_values(self, check: Check, inputs: tuple[Any, Any]) -> Check:
         """The check, or a failed one: whether both sides agreed only since values are alike.
 
         The captured program is asked, which computes in PyTorch as the model does.
         """
-        trial = self._trial
-        if trial is None or _attempt(lambda: run_program(trial.program, *inputs))[1] is not None:
+        trial = self.trial
+        if trial is None or try_running(lambda: trial.run_program(inputs))[1] is not None:
             return check
         verdict = trial.of(inputs, check.sizes)
         if verdict.kind == "differs":
@@ -266,7 +264,8 @@ class _Runner:
         return replace(check, unproven=verdict.evidence if verdict.kind == "failed" else "")
 
     @cached_property
-    def _trial(self) -> Trial | None:
+    def trial(self) -> Trial | None:
+        """The model beside its program, with values unlike those recorded."""
         if self.program is None:
             return None
         return Trial(
@@ -296,22 +295,41 @@ class _Runner:
             with torch.no_grad():
                 return module(*args, **accept_aliases(self.model, kwargs))
 
-        captured, error = _attempt(run)
+        captured, error = try_running(run)
         if error is not None:
             return f"the program that torch.export made does not hold there ({error})"
         if any(verdict.kind == "differs" for _, verdict in reference.judge(captured, run)):
             return "the captured program is wrong there already, so torch.export is at fault"
         return "the captured program is right there, so the conversion to ONNX is at fault"
 
-    def _flat(self, outputs: Any) -> list[tuple[ValuePath, Any]]:
+    def flat(self, outputs: Any) -> list[tuple[ValuePath, Any]]:
+        """The leaves of what PyTorch returns, as the exported model has them."""
         return joined_leaves(outputs, self.joined)
 
     @property
     def _leaves(self) -> Sequence[Any]:
-        return self.session.signature.leaves
+        leaves: Sequence[Any] = self.session.signature.leaves
+        return leaves
 
 
-def _changed(before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any) -> tuple[str, ...]:
+class ForeignSides(Sides):
+    """The same for operators that another library wrote, of which nothing is known.
+
+    Values unlike those recorded are tried too.
+    """
+
+    def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
+        """Run both on inputs of some sizes, and on others of the same sizes."""
+        check = super().check(inputs, sizes, made=made)
+        others = (*unlike(inputs), *special_values(inputs)) if check.ok else ()
+        tried = (super(ForeignSides, self).check(given, sizes, made=made) for given in others)
+        wrong = next((one for one in tried if one.failed), None)
+        return check if wrong is None else replace(wrong, blame=_OTHER_VALUES)
+
+
+def changed_arguments(
+    before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any
+) -> tuple[str, ...]:
     """Names of the arguments that a call changed, unless what it made of them is an output."""
     returned = {id(leaf) for _, leaf in flatten(outputs)[0]}
     old, new = leaves_of(*before), leaves_of(*after)
@@ -324,7 +342,7 @@ def _changed(before: tuple[Any, Any], after: tuple[Any, Any], outputs: Any) -> t
     return tuple(sorted(changed))
 
 
-def _attempt(run: Callable[[], Any]) -> tuple[Any, str | None]:
+def try_running(run: Callable[[], Any]) -> tuple[Any, str | None]:
     """What a run of PyTorch gives, or what it raised.
 
     Sizes that were made up may be wrong for the user's code in any way it can fail, and a captured

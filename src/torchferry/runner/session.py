@@ -120,6 +120,14 @@ class Session:
         """Free onnxruntime's memory; the next call loads the file again."""
         self.__dict__.pop("session", None)
 
+    def alone(self) -> Session:
+        """The same model for a copy of this process: loaded again, on one thread, without limits.
+
+        Raises:
+            RunError: onnxruntime cannot load it.
+        """
+        return Session(self.path, threads=1, conditions=False)
+
     @cached_property
     def inputs(self) -> dict[str, InputInfo]:
         """Dtype and shape of every graph input; a shape holds sizes and names of dimensions."""

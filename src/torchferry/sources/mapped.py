@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterable
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +17,7 @@ import torch
 from torchferry.dumper.safetensors_file import Stored, stored_tensors
 from torchferry.errors import UsageError
 
-__all__ = ["MappedFile", "checkpoint_files", "map_file", "mapped_tensors"]
+__all__ = ["MappedFile", "checkpoint_files", "map_file", "mapped_tensors", "paged_out"]
 
 _KINDS = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16,
@@ -24,6 +28,10 @@ _KINDS = {
 }  # fmt: skip
 _MAIN = "model.safetensors"  # the names that save_pretrained gives
 _INDEX = "model.safetensors.index.json"
+_STATM = Path("/proc/self/statm")
+_MOST = 2**26  # bytes of mapped files in memory, beyond which their pages are given back
+_TICK = 0.01  # seconds between two looks
+_PAGEOUT = 21  # MADV_PAGEOUT of Linux 5.4: pages that were written to stay
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,14 @@ class MappedFile:
         address: of its first byte.
         size: in bytes.
         tensors: its tensors by name, views that keep the file mapped.
+        memory: the mapping.
     """
 
     path: Path
     address: int
     size: int
     tensors: dict[str, torch.Tensor] = field(repr=False)
+    memory: mmap.mmap | None = field(default=None, repr=False)
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -75,7 +85,48 @@ def map_file(path: Path) -> MappedFile:
         memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     tensors = {name: _view(memory, path, name, tensor) for name, tensor in stored.items()}
-    return MappedFile(path, whole.data_ptr(), whole.numel(), tensors)
+    return MappedFile(path, whole.data_ptr(), whole.numel(), tensors, memory)
+
+
+@contextmanager
+def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
+    """Keep few pages of mapped files in memory while a block runs, however much it reads of them.
+
+    A thread gives pages back to the system, which reads them again if they are needed. What was
+    written to them stays, and so does everything where the system cannot do this (not Linux).
+    Copies of the process do the same.
+    """
+    done = threading.Event()
+    mapped = [file.memory for file in files if file.memory is not None]
+    if not mapped or sys.platform != "linux":
+        yield
+        return
+
+    def give_back() -> None:
+        base = _file_bytes()
+        while not done.wait(_TICK):
+            if _file_bytes() > base + _MOST:
+                for memory in [*mapped]:
+                    with suppress(OSError):  # an older kernel
+                        memory.madvise(_PAGEOUT)
+                base = _file_bytes()
+
+    def start() -> None:
+        if not done.is_set():
+            threading.Thread(target=give_back, daemon=True, name="torchferry-pages").start()
+
+    start()
+    os.register_at_fork(after_in_child=start)
+    try:
+        yield
+    finally:
+        done.set()
+        mapped.clear()  # what is called after forks stays registered
+
+
+def _file_bytes() -> int:
+    """Bytes of this process's memory that are pages of files."""
+    return int(_STATM.read_text().split()[2]) * mmap.PAGESIZE
 
 
 def mapped_tensors(files: Iterable[MappedFile]) -> dict[str, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torchferry.seams.pytorch import (
     FakeTensorMode,
 )
 from torchferry.values.flatten import map_leaves
+from torchferry.values.randomness import random_kept
 from torchferry.zoo.inputs.text import Inputs
 from torchferry.zoo.tasks import input_sets
 
@@ -24,10 +26,12 @@ _DEPENDS_ON_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException
 
 
 def unrun_input_sets(model: nn.Module) -> list[Inputs]:
-    """The sets of `input_sets` in structure, sizes and dtypes; every value is zero.
+    """The sets of `input_sets` in structure, sizes and dtypes, with other values.
 
     Where `input_sets` runs the model to fill a cache, only the shapes are computed, so that no
-    weight is read: it takes no more time and memory for a model that does not fit in memory.
+    weight is read: it takes no more time and memory for a model that does not fit in memory. The
+    values are such as the model may be given: drawn tokens and normal numbers, positions that
+    count on from the cache, a mask of ones.
 
     Args:
         model: as for `input_sets`.
@@ -45,9 +49,27 @@ def unrun_input_sets(model: nn.Module) -> list[Inputs]:
             f"what {type(model).__name__} does hangs on its numbers, so inputs for it cannot be "
             "made without running it: give them with --inputs FILE.py:function"
         ) from error
-    made: list[Inputs] = map_leaves(_zeros, sets)
-    return made
+    words = int(getattr(getattr(model, "config", None), "vocab_size", None) or 2)
+    with random_kept():
+        torch.manual_seed(0)
+        return [
+            {name: map_leaves(partial(_drawn, name, one, words), one[name]) for name in one}
+            for one in sets
+        ]
 
 
-def _zeros(leaf: Any) -> Any:
-    return torch.zeros(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, FakeTensor) else leaf
+def _drawn(name: str, inputs: Inputs, words: int, leaf: Any) -> Any:
+    """A value for a tensor of which only the shape is known, by the name of its argument."""
+    if not isinstance(leaf, FakeTensor):
+        return leaf
+    if leaf.is_floating_point():
+        return torch.randn(leaf.shape, dtype=torch.float32).to(leaf.dtype)
+    if "mask" in name:
+        return torch.ones(leaf.shape, dtype=leaf.dtype)
+    if "position" in name and leaf.ndim:
+        mask = inputs.get("attention_mask")
+        past = 0 if mask is None else mask.shape[-1] - leaf.shape[-1]
+        return (
+            torch.arange(past, past + leaf.shape[-1], dtype=leaf.dtype).expand(leaf.shape).clone()
+        )
+    return torch.randint(0, words if "ids" in name else 2, leaf.shape).to(leaf.dtype)

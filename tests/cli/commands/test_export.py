@@ -13,6 +13,7 @@ from torchferry.errors import UsageError
 from torchferry.exporter import deliver as delivering
 from torchferry.exporter import recheck as rechecking
 from torchferry.exporter.export import EXPORTERS
+from torchferry.exporter.memory import WAYS
 from torchferry.optimizer import TARGETS
 from torchferry.report.model import Report
 from torchferry.sources.source import DTYPES
@@ -41,7 +42,7 @@ def test_options_have_defaults(given: dict[str, Any]) -> None:
         "budget": None, "target": "onnx", "opset": None,
         "dtype": None, "exporter": "to_onnx", "weights": "copy", "check": True,
         "rewrite": "auto", "strict": False, "replace": False, "onnxruntime": None,
-        "state": "refuse", "repeat": True,
+        "state": "refuse", "repeat": True, "verify": "auto",
     }  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
         "export m.pt2 --output a/b --inputs f.py:sets --sizes n=1..4 --budget 2.5 --opset 18 "
         "--target onnxruntime "
         "--dtype bf16 --exporter onnx_dynamo --weights reference --no-verify "
-        "--rewrite --strict --force --onnxruntime 1.28 --state lift --no-repeat"
+        "--rewrite --strict --force --onnxruntime 1.28 --state lift --no-repeat --verify whole"
     )
     assert CliRunner().invoke(app, words.split()).exit_code == 0
     del given["progress"]
@@ -59,7 +60,7 @@ def test_options_are_handed_on_as_plain_values(given: dict[str, Any]) -> None:
         "budget": 2.5, "target": "onnxruntime",
         "opset": 18, "dtype": "bf16", "exporter": "onnx_dynamo", "weights": "reference",
         "check": False, "rewrite": True, "strict": True, "replace": True, "onnxruntime": "1.28",
-        "state": "lift", "repeat": False,
+        "state": "lift", "repeat": False, "verify": "whole",
     }  # fmt: skip
     chosen = ("target", "dtype", "exporter", "weights")
     assert [type(given[name]) for name in chosen] == [str] * 4
@@ -69,9 +70,9 @@ def test_choices_are_those_of_the_rooms() -> None:
     choices = {
         name: [choice.value for choice in parameter.annotation.__args__[0]]
         for name, parameter in inspect.signature(export, eval_str=True).parameters.items()
-        if name in ("target", "exporter")
+        if name in ("target", "exporter", "verify")
     }
-    assert choices == {"target": list(TARGETS), "exporter": list(EXPORTERS)}
+    assert choices == {"target": [*TARGETS], "exporter": [*EXPORTERS], "verify": [*WAYS]}
     text = CliRunner().invoke(app, ["export", "--help"]).output
     assert f"<{'|'.join(DTYPES)}>" in text
 

@@ -56,11 +56,23 @@ _WeightsOption = Annotated[
         "get a second name (a hard link) in OUT."
     ),
 ]
+
+
+class _Verify(StrEnum):
+    auto = "auto"
+    whole = "whole"
+    layers = "layers"
+
+
 _VerifyOption = Annotated[
-    bool,
+    _Verify,
     typer.Option(
-        "--verify/--no-verify", help="Run the model and compare, or only export it, unverified."
+        help="Compare whole models, or a layer at a time, each kind of layer once: it takes the "
+        "memory of a layer. auto: by layers if a whole session may not fit."
     ),
+]
+_UnverifiedOption = Annotated[
+    bool, typer.Option("--no-verify", help="Only export the model: nothing is run or compared.")
 ]
 
 _OutOption = Annotated[
@@ -96,7 +108,8 @@ def export(
     dtype: DtypeOption = None,
     exporter: _ExporterOption = _Exporter.to_onnx,
     weights: _WeightsOption = _Weights.copy,
-    verify: _VerifyOption = True,
+    verify: _VerifyOption = _Verify.auto,
+    no_verify: _UnverifiedOption = False,
     rewrite: RewriteOption = None,
     strict: _StrictOption = False,
     onnxruntime: RuntimeOption = None,
@@ -112,14 +125,13 @@ def export(
     included. OUT holds model.onnx, model.onnx_data and report.html, whole or not at all; when a
     check fails they go to OUT.failed instead, and the exit code is 1.
 
-    With --check FILE nothing is written: the exit code is 1 if FILE computes something else than
-    MODEL. --inputs, --sizes, --budget and --dtype apply there too.
+    With --check FILE nothing is written: the exit code is 1 if FILE computes something else.
     """
     from torchferry.errors import UsageError
     from torchferry.progress import show_steps
 
-    kind = dtype.value if dtype else None
-    common: Any = {"inputs": inputs, "sizes": sizes, "budget": budget, "dtype": kind}
+    common: Any = {"inputs": inputs, "sizes": sizes, "budget": budget}
+    common["dtype"] = dtype.value if dtype else None
     with show_steps() as begin:
         if check is not None and out is None:
             from torchferry.exporter.recheck import check_file
@@ -130,8 +142,8 @@ def export(
         from torchferry.exporter.deliver import deliver
 
         return deliver(
-            model, out, progress=begin, target=target.value, opset=opset,
-            exporter=exporter.value, weights=weights.value, check=verify,
-            rewrite="auto" if rewrite is None else rewrite, strict=strict,
-            onnxruntime=onnxruntime, state=state.value, repeat=repeat, replace=force, **common,
+            model, out, progress=begin, target=target.value, opset=opset, weights=weights.value,
+            exporter=exporter.value, check=not no_verify, verify=verify.value, strict=strict,
+            rewrite="auto" if rewrite is None else rewrite, onnxruntime=onnxruntime,
+            state=state.value, repeat=repeat, replace=force, **common,
         )  # fmt: skip
