@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
+import torch
+from torch import nn
 
 from torchferry.deployer.calibrate import fit_grids
 from torchferry.deployer.layout import GRAPHS, Graph
-from torchferry.deployer.sensitivity import measure_sensitivity
+from torchferry.deployer.ranges import quantize_image_model
+from torchferry.deployer.sensitivity import measure_sensitivity, parameters_by_name
 from torchferry.errors import UsageError
 from torchferry.exporter.export import export
 from torchferry.exporter.steps import Steps
@@ -32,10 +36,12 @@ __all__ = [
     "FLOATS",
     "RENAMED",
     "Built",
+    "Choice",
     "Wanted",
     "build_graphs",
     "choose_grids",
     "export_graph",
+    "inner_linears",
     "lighten",
     "size_of",
 ]
@@ -46,6 +52,8 @@ RENAMED = {"token_embeddings": "last_hidden_state"}
 """Outputs that optimum finds under another name than sentence-transformers gives them."""
 FLOATS = ("pixel_values", "input_values", "input_features")
 """Inputs that a processor computes, in float32."""
+Choice = tuple[frozenset[str], dict[str, Grid]]
+"""Weights that get 8 bits where others have 4, and grids for others."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
 _ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
 
@@ -74,6 +82,7 @@ class Built:
         bits: of each quantized weight, by the graph's name.
         units: what 4 bits cost in each weight, if that was measured.
         fitted: how many weights were fitted to texts.
+        floats: how many convolutions of int8 stay floats, as they cost most.
         exports: the reports of the graphs in floating point, by ``fp32`` and ``fp16``.
     """
 
@@ -81,6 +90,7 @@ class Built:
     bits: dict[str, dict[str, int]] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
     fitted: int = 0
+    floats: int = 0
     exports: dict[str, Report] = field(default_factory=dict)
 
 
@@ -198,24 +208,42 @@ def build_graphs(
             path.parent.mkdir(exist_ok=True)
             this = source if floats == "fp32" else load_half()
             built.exports[floats] = export_graph(this, path, steps, **options)
-    choice: tuple[frozenset[str], dict[str, Grid]] = frozenset(), {}
+    choice: Choice = frozenset(), {}
     narrow = [graph for graph in graphs if graph.recipe == "int4"]
     if narrow:
         plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
         recipe = RECIPES["int4"]
-        choice = choose_grids(source, plain, path, recipe, wanted=wanted, built=built, steps=steps)
+        linears = inner_linears(io.load(plain).graph)
+        choice = choose_grids(
+            source, linears, lambda: quantize_file(plain, path, recipe).nbytes, recipe,
+            wanted=wanted, built=built, steps=steps,
+        )  # fmt: skip
     for graph in [graph for graph in graphs if graph.recipe]:
-        name = "int8-dynamic" if (kernel, graph.recipe) == ("dynamic", "int8") else graph.recipe
-        wide, grids = choice if graph in narrow else (frozenset[str](), {})
         with steps.step(f"quantize {graph.name}") as say:
-            plain, path = folder / _BASES[graph.floats].path, folder / graph.path
-            done = quantize_file(plain, path, RECIPES[name], wide=wide, grids=grids)
+            given = choice if graph in narrow else (frozenset[str](), {})
+            done = _quantize(source, folder, graph, given, kernel=kernel, built=built)
             say(f"{len(done.bits)} weights")
         built.bits[graph.name] = dict(done.bits)
     _remove_bases(graphs, folder)
     for graph in graphs:
         built.sizes[graph.name] = size_of(folder / graph.path)
     return built
+
+
+def _quantize(
+    source: Source, folder: Path, graph: Graph, choice: Choice, *, kernel: str, built: Built
+) -> Quantized:
+    """Write a quantized graph of the one in floating point that lies in the folder."""
+    plain, path = folder / _BASES[graph.floats].path, folder / graph.path
+    if (kernel, graph.recipe) != ("dynamic", "int8"):
+        wide, grids = choice
+        return quantize_file(plain, path, RECIPES[graph.recipe], wide=wide, grids=grids)
+    feeds = [
+        {name: x for name, x in fed.items() if isinstance(x, torch.Tensor)}
+        for _, fed in source.input_sets
+    ]
+    done, built.floats = quantize_image_model(plain, path, RECIPES["int8-dynamic"], feeds)
+    return done
 
 
 def size_of(path: Path) -> int:
@@ -233,55 +261,58 @@ def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:
 
 def choose_grids(
     source: Source,
-    base: Path,
-    path: Path,
+    linears: Sequence[Linear],
+    least: Callable[[], int],
     recipe: Recipe,
     *,
     wanted: Wanted,
     built: Built,
     steps: Steps,
-) -> tuple[frozenset[str], dict[str, Grid]]:
+    parameters: Mapping[str, nn.Parameter] | None = None,
+) -> Choice:
     """The weights that get 8 bits, and grids for the others.
 
     Args:
         source: the model in float32.
-        base: its graph in floating point.
-        path: a file that may be written to see how small the model gets.
+        linears: of its graphs, the head not among them.
+        least: gives the bytes of the graphs with all of them in 4 bits.
         recipe: of 4 bits.
         wanted: the texts, and a target if there is one.
         built: gets the table of sensitivity.
         steps: gets the steps.
+        parameters: of the model, by the names that they have in its graphs; their own when
+            ``None``.
     """
     if not wanted.rows:
         return frozenset(), {}
-    inner = _inner_linears(base)
+    model = source.model
+    named = parameters_by_name(model) if parameters is None else parameters
     with steps.step("measure sensitivity") as say:
-        built.units = measure_sensitivity(source.model, inner, recipe, wanted.rows)
-        least = quantize_file(base, path, recipe)
-        chosen = _chosen(built.units, recipe, wanted, least)
+        built.units = measure_sensitivity(model, linears, recipe, wanted.rows, named)
+        chosen = _chosen(built.units, recipe, wanted, least())
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")
     with steps.step("calibrate") as say:
-        grids = fit_grids(source.model, inner, recipe, wanted.rows, wide=wide)
+        grids = fit_grids(model, linears, recipe, wanted.rows, wide=wide, parameters=named)
         say(f"{len(grids)} weights fitted")
     built.fitted = len(grids)
     return wide, grids
 
 
-def _inner_linears(base: Path) -> list[Linear]:
+def inner_linears(graph: ir.Graph) -> list[Linear]:
     """The products of a graph without the head and what shares its weight."""
-    linears = list(find_linears(io.load(base).graph))
+    linears = list(find_linears(graph))
     return [linear for linear in linears if linear.weight is not linears[-1].weight]
 
 
-def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: Quantized) -> list[Unit]:
+def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: int) -> list[Unit]:
     if wanted.loss is not None:
         return choose_for_loss(units, wanted.loss)
     if wanted.size is None:
-        return choose_for_size(units, recipe.wide * least.nbytes)
-    if wanted.size < least.nbytes:
+        return choose_for_size(units, recipe.wide * least)
+    if wanted.size < least:
         raise UsageError(
             f"--target-size {bytes_text(int(wanted.size))} is too small: int4 takes "
-            f"{bytes_text(least.nbytes)} with every weight in 4 bits that can be"
+            f"{bytes_text(least)} with every weight in 4 bits that can be"
         )
-    return choose_for_size(units, _ROOM * (wanted.size - least.nbytes))
+    return choose_for_size(units, _ROOM * (wanted.size - least))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +25,17 @@ from torchferry.quantizer.grid import Grid
 from torchferry.quantizer.linears import Linear, Table, find_linears, find_tables
 from torchferry.quantizer.recipe import Recipe
 from torchferry.quantizer.scratch import Scratch
+from torchferry.quantizer.static import (
+    Convolution,
+    Range,
+    find_convolutions,
+    quantize_convolutions,
+)
 
 __all__ = ["Quantized", "quantize_file"]
 
 _OLDEST = 14  # of the operators that look rows up: Reshape as it is written
+_TOGETHER = 4  # products of one operand that become one
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ def quantize_file(
     *,
     wide: Collection[str] = (),
     grids: Mapping[str, Grid] | None = None,
+    seen: Mapping[str, Range] | None = None,
+    floats: Collection[str] = (),
 ) -> Quantized:
     """Write a model with the weights of its products and look-ups in few bits.
 
@@ -64,16 +74,24 @@ def quantize_file(
         recipe: one of `RECIPES`, or your own.
         wide: names of weights that get 8 bits whatever the recipe says.
         grids: codes found otherwise, by the weight's name, for weights that are not in ``wide``.
+        seen: ranges by name, of the values that convolutions read and give; these get 8 bits too.
+        floats: names of weights of convolutions that stay as they are.
 
     Raises:
         UsageError: the model cannot be read, has nothing to quantize or an opset that is too old,
             or the files cannot be written.
     """
     model = io.load(source)
-    _check(model, source, recipe)
+    convolutions = [
+        one
+        for one in find_convolutions(model.graph)
+        if one.name not in floats and {*one.values} <= {*(seen or {})}
+    ]
+    _check(model, source, recipe, convolutions)
     try:
         with Scratch(path.with_name(f".torchferry-{secrets.token_hex(8)}.scratch")) as scratch:
             bits = _quantize(model, recipe, scratch, wide, grids or {})
+            bits |= quantize_convolutions(model.graph, convolutions, seen or {}, scratch)
             io.save(model, path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
@@ -81,7 +99,9 @@ def quantize_file(
     return Quantized(path, bits, size)
 
 
-def _check(model: ir.Model, source: Path, recipe: Recipe) -> None:
+def _check(
+    model: ir.Model, source: Path, recipe: Recipe, convolutions: Collection[Convolution]
+) -> None:
     opset = model.opset_imports.get("", 0)
     if opset < _OLDEST:
         raise UsageError(
@@ -89,7 +109,7 @@ def _check(model: ir.Model, source: Path, recipe: Recipe) -> None:
             "model again, without --opset"
         )
     linears = list(find_linears(model.graph))
-    if not linears:
+    if not linears and not convolutions:
         raise UsageError(f"{source} has no product with a constant matrix: use fp32 or fp16")
     half = {linear.weight.dtype for linear in linears} - {ir.DataType.FLOAT}
     if recipe.kernel == "dynamic" and half:
@@ -149,30 +169,65 @@ def _quantize_blocks(
             bits[str(weight.name)] = 8
         _replace(graph, table.node, look_up(table, stored[weight]), stored[weight].values)
     last = linears[-1].weight  # the head: the last product of a language model
-    for linear in linears:
-        name, weight = linear.name, linear.weight
+    counts = {
+        one.weight: 8 if one.name in wide else recipe.head if one.weight is last else recipe.bits
+        for one in linears
+    }
+    for group in _groups(linears, counts, stored):
+        weight, count = group[0].weight, counts[group[0].weight]
         if weight not in stored:
-            count = 8 if name in wide else recipe.head if weight is last else recipe.bits
-            grid = grids.get(name) if count == recipe.bits else None
-            stored[weight] = store_blocks(linear, recipe, count, scratch, grid)
-            bits[name] = count
-        nodes = multiply(linear, stored[weight], recipe)
-        _replace(graph, linear.node, nodes, stored[weight].values)
+            known = {} if count != recipe.bits else grids
+            stored[weight] = store_blocks(group, recipe, count, scratch, known)
+            bits |= {one.name: count for one in group}
+        nodes, outputs = multiply(group, stored[weight], recipe)
+        _replace_all(graph, [one.node for one in group], nodes, outputs, stored[weight].values)
     return bits
+
+
+def _groups(
+    linears: Sequence[Linear], counts: Mapping[ir.Value, int], stored: Collection[ir.Value]
+) -> list[list[Linear]]:
+    """Products of one operand in the same number of bits, as those of attention; others alone.
+
+    Together they round the operand to eight bits once, and a thread gets more rows at a time.
+    """
+    uses = Counter(one.weight for one in linears)
+    groups: dict[tuple[object, ...], list[Linear]] = {}
+    for number, one in enumerate(linears):
+        alone = uses[one.weight] > 1 or one.weight in stored
+        key = (number,) if alone else (one.node.inputs[0], counts[one.weight], one.weight.dtype)
+        group = groups.setdefault(key, [])
+        if len(group) == _TOGETHER:  # what is computed at once is in memory twice
+            groups[number, *key] = group
+            groups[key] = group = []
+        group.append(one)
+    return list(groups.values())
 
 
 def _replace(
     graph: ir.Graph, old: ir.Node, nodes: list[ir.Node], initializers: Collection[ir.Value]
 ) -> None:
     """Put nodes in the place of one; the last of them makes its output."""
+    _replace_all(graph, [old], nodes, [nodes[-1].outputs[0]], initializers)
+
+
+def _replace_all(
+    graph: ir.Graph,
+    old: Sequence[ir.Node],
+    nodes: Sequence[ir.Node],
+    outputs: Sequence[ir.Value],
+    initializers: Collection[ir.Value],
+) -> None:
+    """Put nodes in the place of others, where the first stands, each with an output of its own."""
     for value in initializers:
         if value.name not in graph.initializers:
             graph.register_initializer(value)
-    before, after = old.outputs[0], nodes[-1].outputs[0]
-    after.type, after.shape, after.name = before.type, before.shape, before.name
-    graph.insert_before(old, nodes)
-    ir.convenience.replace_all_uses_with(before, after, replace_graph_outputs=True)
-    graph.remove(old, safe=True)
+    graph.insert_before(old[0], nodes)
+    for node, after in zip(old, outputs, strict=True):
+        before = node.outputs[0]
+        after.type, after.shape, after.name = before.type, before.shape, before.name
+        ir.convenience.replace_all_uses_with(before, after, replace_graph_outputs=True)
+    graph.remove(list(old), safe=True)
 
 
 def _remove_unread(graph: ir.Graph, weights: Collection[ir.Value]) -> None:
