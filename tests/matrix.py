@@ -4,7 +4,8 @@
 without names), runs the jobs there and writes the table of docs/versions.md; with ``--whole`` all
 tests of tests/e2e run as well. The exit status is 1 if a job failed. A file says which Python it
 wants and pins what differs from constraints.txt, and may name packages that are installed without
-what they need. A row with a folder of tests of its own name, as ``field``, runs those instead of a slice of every room's: two files, or with ``--whole`` all.
+what they need. A row with a folder of tests of its own name, as ``field``, runs those instead of a
+slice of every room's: two files, or with ``--whole`` all.
 """
 
 from __future__ import annotations
