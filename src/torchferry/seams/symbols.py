@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +36,8 @@ def has_unbacked_symbols(size: Any) -> bool:
 
 def expression_text(expression: Any) -> str:
     """A guard's expression as Python has it: ``s0 % 2 == 0``."""
-    return str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
+    text = str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
+    return re.sub(r"torch\.sym_(max|min)\(", r"\1(", text)  # torch 2.14 writes it so
 
 
 def new_shape_env() -> Any:
