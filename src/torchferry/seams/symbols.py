@@ -15,6 +15,7 @@ __all__ = [
     "hints_of",
     "is_known_true",
     "new_shape_env",
+    "plain_text",
     "share_symbols",
     "trace_fake",
     "vmap_indexing",
@@ -36,8 +37,12 @@ def has_unbacked_symbols(size: Any) -> bool:
 
 def expression_text(expression: Any) -> str:
     """A guard's expression as Python has it: ``s0 % 2 == 0``."""
-    text = str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
-    return re.sub(r"torch\.sym_(max|min)\(", r"\1(", text)  # torch 2.14 writes it so
+    return plain_text(str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression)))
+
+
+def plain_text(guard: str) -> str:
+    """A guard as torch up to 2.13 writes it: ``max(n, 3)`` for ``torch.sym_max(n, 3)``."""
+    return re.sub(r"torch\.sym_(max|min)\(", r"\1(", guard)
 
 
 def new_shape_env() -> Any:
