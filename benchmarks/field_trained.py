@@ -1,4 +1,4 @@
-"""Models for field.py whose trained weights ship inside packages, installed without their needs."""
+"""Models for field.py with trained weights, of packages that are installed without their needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _BESIDE = (
 @contextmanager
 def without_needs() -> Iterator[None]:
     """Import what is not installed as empty modules."""
-    missing = [name for name in _BESIDE if importlib.util.find_spec(name.partition(".")[0]) is None]
+    missing = [
+        name for name in _BESIDE if importlib.util.find_spec(name.partition(".")[0]) is None
+    ]
     for name in missing:
         empty = ModuleType(name)
         empty.__getattr__ = lambda _: None  # type: ignore[method-assign]  # of a module

@@ -23,9 +23,7 @@ SPELLINGS = {
     "range of one step": lambda x: sum(
         x[:, i : i + 4] * (i + 1) for i in range(0, x.shape[1], x.shape[1])
     ),
-    "range of two": lambda x: sum(
-        x * i for i in range(x.shape[1], 3 * x.shape[1], x.shape[1])
-    ),
+    "range of two": lambda x: sum(x * i for i in range(x.shape[1], 3 * x.shape[1], x.shape[1])),
     "map": lambda x: x.reshape(-1, *map(int, x.shape[1:])),
     "LongTensor": lambda x: x * torch.LongTensor([x.shape[1], x.shape[2]]).sum(),
     "IntTensor of a shape": lambda x: x * torch.IntTensor(list(x.shape)).sum(),

@@ -113,7 +113,7 @@ class Drops(nn.Module):
         return x if (self.training or self.always) and dropped else x * 2
 
 
-@pytest.mark.parametrize("draw", [random.random, lambda: np.random.uniform(0, 1)])  # noqa: NPY002  (as models do)
+@pytest.mark.parametrize("draw", [random.random, np.random.uniform])
 def test_numbers_that_are_drawn_for_nothing_are_no_state(draw):
     sets = [(torch.ones(2, 4),), (torch.ones(3, 4),)]
     before = random.getstate()

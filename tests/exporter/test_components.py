@@ -37,9 +37,12 @@ def test_a_component_that_fails_does_not_stop_the_others() -> None:
 
 def test_pipelines_find_what_stands_beside_the_models(tmp_path: Path) -> None:
     source, out = tmp_path / "pipe", tmp_path / "out"
-    for name in ("model_index.json", "unet/config.json", "unet/model.safetensors",
-                 "unet/model.safetensors.index.json", "vae/config.json", "text_encoder/config.json",
-                 "tokenizer/vocab.json", "tokenizer/merges.txt", "scheduler/scheduler_config.json"):  # fmt: skip
+    files = """
+        model_index.json unet/config.json unet/model.safetensors
+        unet/model.safetensors.index.json vae/config.json text_encoder/config.json
+        tokenizer/vocab.json tokenizer/merges.txt scheduler/scheduler_config.json
+    """
+    for name in files.split():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(name)
 

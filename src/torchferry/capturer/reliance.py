@@ -101,13 +101,13 @@ def hangs_on_draws(model: torch.nn.Module, seen: Observation) -> bool:
         return dict(leaves_of((run_model(model, clone(inputs)),), {}))
 
     def answer(_: Any, __: Note) -> bool:
-        kept, drawn = random.getstate(), np.random.get_state()  # noqa: NPY002  (models use it)
+        kept, drawn = random.getstate(), np.random.get_state()
         try:
             first = returned(0)
             return not all(_are_same(first, returned(seed)) for seed in range(1, len(_DRAWN)))
         finally:
             random.setstate(kept)
-            np.random.set_state(drawn)  # noqa: NPY002  (as above)
+            np.random.set_state(drawn)
 
     with Apart(answer, forks=can_fork(model)) as apart:
         found, error = attempt(apart.ask, None, _SECONDS)
@@ -115,11 +115,11 @@ def hangs_on_draws(model: torch.nn.Module, seen: Observation) -> bool:
 
 
 def _begin_draws(seed: int, word: int | None) -> None:
-    key = np.random.RandomState(seed).get_state()[1].copy()  # noqa: NPY002  (as above)
+    key = np.random.RandomState(seed).get_state()[1].copy()
     if word is not None:
         key[: len(key) // 2] = word  # not all: what draws until a number fits has to end
     random.setstate((3, (*map(int, key), 0), None))
-    np.random.set_state(("MT19937", key, 0))  # noqa: NPY002  (as above)
+    np.random.set_state(("MT19937", key, 0))
 
 
 def _are_same(first: dict[Path, Any], other: dict[Path, Any]) -> bool:

@@ -59,7 +59,7 @@ def _copy_texts(folder: Path, out: Path, names: Sequence[str]) -> None:
         halves = [name for name in (f"{part}_encoder", f"{part}_decoder") if name in names]
         for name in ("",) if file.parent == folder else halves or (part,):
             weights = file.name.endswith(".index.json")  # lists files that are not copied
-            if weights or name in names and not (out / name).is_dir():  # that one failed
+            if weights or (name in names and not (out / name).is_dir()):  # that one failed
                 continue
             (out / name).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, out / name / file.name)

@@ -37,7 +37,9 @@ def has_unbacked_symbols(size: Any) -> bool:
 
 def expression_text(expression: Any) -> str:
     """A guard's expression as Python has it: ``s0 % 2 == 0``."""
-    return plain_text(str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression)))
+    return plain_text(
+        str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
+    )
 
 
 def plain_text(guard: str) -> str:
