@@ -80,20 +80,28 @@ def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
     found: dict[str, fx.Node] = {}
     hints = _hints(program)
     for graph in graphs_of(program):
+        known: set[fx.Node] = set()
         for node in graph.nodes:
             if not is_seen_write(node) or not isinstance(node.args[0], fx.Node):
                 continue
-            for view, viewed in _shared(node.args[0]):
-                usual = is_view(view, viewed)
-                for symbol in _symbols(viewed.meta.get("val")) & hints.keys():
+            for view, viewed in _shared(node.args[0], known):
+                symbols = (_symbols(viewed.meta.get("val")) & hints.keys()) - found.keys()
+                usual = is_view(view, viewed) if symbols else None
+                for symbol in symbols:
                     if is_view(view, viewed, {**hints, symbol: 1}) != usual:
                         found.setdefault(symbol, view)
     return found
 
 
-def _shared(written: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Results and their arguments that share memory with a node, or may at some sizes."""
-    left, known = [written], {written}
+def _shared(written: fx.Node, known: set[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Results and their arguments that share memory with a node, or may at some sizes.
+
+    Args:
+        written: the node.
+        known: those that came before: what shares memory is one set, however often written to.
+    """
+    left = [] if written in known else [written]
+    known.add(written)
     while left:
         node = left.pop()
         for view, viewed in (*((node, arg) for arg in node.all_input_nodes),
