@@ -58,7 +58,8 @@ def _run(
 ) -> tuple[Any, dict[Place, Any]]:
     with state_kept(model), exchanged(model, clone(begun)):
         outputs = run_call(model, call)
-        return clone((outputs, {place: read_place(model, place) for place in places}))
+        left = {place: read_place(model, place) for place in places}
+        return clone(outputs), clone(left)
 
 
 def _zeros(values: list[Any]) -> Any:

@@ -19,7 +19,6 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-import sympy
 import torch
 
 from torchferry.values.source_line import is_library, is_own
@@ -97,14 +96,14 @@ class _Range(_Class):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 3 and isinstance(args[2], torch.SymInt):
             start, stop, step = args
-            ratio = sympy.cancel((_expression(stop) - _expression(start)) / _expression(step))
+            ratio = ((_expression(stop) - _expression(start)) / _expression(step)).cancel()
             if ratio.is_Rational and ratio > 0:
                 return [start + step * i for i in range(math.ceil(ratio))]
         return range(*args, **kwargs)
 
 
 def _expression(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _least(name: str) -> Callable[..., Any]:

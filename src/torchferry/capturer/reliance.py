@@ -115,11 +115,11 @@ def hangs_on_draws(model: torch.nn.Module, seen: Observation) -> bool:
 
 
 def _begin_draws(seed: int, word: int | None) -> None:
-    key = np.random.RandomState(seed).get_state()[1].copy()
+    key = np.random.default_rng(seed).integers(2**32, size=624, dtype=np.uint32)
     if word is not None:
         key[: len(key) // 2] = word  # not all: what draws until a number fits has to end
     random.setstate((3, (*map(int, key), 0), None))
-    np.random.set_state(("MT19937", key, 0))
+    np.random.set_state(("MT19937", key, 0, 0, 0.0))
 
 
 def _are_same(first: dict[Path, Any], other: dict[Path, Any]) -> bool:

@@ -93,8 +93,10 @@ def _composed(
     channels, made = b.dim(weight, 1), b.dim(weight, 0)
     if isinstance(channels, ir.Value):
         raise ValueError("its number of channels depends on the inputs' sizes, fix it")
-    known = isinstance(made, int) and isinstance(groups, int)
-    each = made // groups if known else b.Div(made, groups)
+    if isinstance(made, ir.Value) or isinstance(groups, ir.Value):
+        each: int | ir.Value = b.Div(made, groups)
+    else:
+        each = made // groups
     out = [b.dim(seen, 2 + axis) for axis in range(rank)]
     size = channels * prod(kernel)
     split = b.Reshape(seen, b.vector([0, groups, channels, *out, *kernel]))
