@@ -36,9 +36,9 @@ def filter_recursively(waveform: Tensor, a_coeffs_normalized: Tensor) -> Tensor:
         past = torch.cat([value[..., None], past[..., :-1]], -1)
         return (past, weights.clone()), value.clone()
 
-    samples = waveform.permute(2, 0, 1)  # a scan runs over the first axis
+    samples = waveform.permute(2, 0, 1).contiguous()  # a scan runs over the first axis
     weights = a_coeffs_normalized[:, 1:].to(waveform.dtype).contiguous()
-    past = torch.zeros_like(samples[0])[..., None] * weights
+    past = waveform.new_zeros((*waveform.shape[:2], weights.shape[1]))
     _, values = scan_operator()(step, (past, weights), samples)
     filtered: Tensor = values.permute(1, 2, 0)
     return filtered
