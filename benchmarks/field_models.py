@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from field_images import IMAGES, Factory, Made, images
+from field_sound import AUDIO, WAVES, audio, transform
+from field_trained import TRAINED
 from field_transformers import TRANSFORMERS
 from torch import nn
 
@@ -54,6 +56,48 @@ def of_classes(batch: int, _height: int, _width: int) -> dict[str, Any]:
     return {**own, "class_labels": torch.arange(batch)}
 
 
+def patches(batch: int, _height: int, _width: int) -> dict[str, Any]:
+    own = with_text(batch, 8, 8)
+    own["hidden_states"] = own.pop("sample")
+    return own
+
+
+def joint(batch: int, height: int, width: int) -> dict[str, Any]:
+    own = with_text(batch, height, width)
+    own["hidden_states"] = own.pop("sample")
+    return {**own, "pooled_projections": torch.randn(batch, 16)}
+
+
+def flux(batch: int, height: int, width: int) -> dict[str, Any]:
+    pixels, words = height * width // 16, 3 + batch
+    return {
+        "hidden_states": torch.randn(batch, pixels, 4), "timestep": torch.rand(batch),
+        "encoder_hidden_states": torch.randn(batch, words, 16),
+        "pooled_projections": torch.randn(batch, 16), "guidance": torch.rand(batch) * 4,
+        "img_ids": torch.randint(0, 9, (pixels, 3)).float(), "txt_ids": torch.zeros(words, 3),
+    }  # fmt: skip
+
+
+def prior(batch: int, _height: int, _width: int) -> dict[str, Any]:
+    return {
+        "hidden_states": torch.randn(batch, 16), "timestep": torch.arange(batch) * 7 + 1,
+        "proj_embedding": torch.randn(batch, 16),
+        "encoder_hidden_states": torch.randn(batch, 5, 16),
+        "attention_mask": torch.arange(5) < torch.arange(batch)[:, None] + 3,
+    }  # fmt: skip
+
+
+def picture(batch: int, height: int, width: int) -> dict[str, Any]:
+    return {"x": torch.rand(batch, 3, height * 2, width * 2)}
+
+
+def line(batch: int, height: int, _width: int) -> dict[str, Any]:
+    return {"sample": torch.randn(batch, 4, height), "timestep": torch.arange(batch) + 1}
+
+
+_JOINT = {"joint_attention_dim": 16, "pooled_projection_dim": 16, "num_layers": 1,
+          "in_channels": 4, "num_attention_heads": 2}  # fmt: skip
+
 DIFFUSERS: dict[str, tuple[dict[str, Any], Callable[[int, int, int], Any]]] = {
     "UNet2DModel": (
         {**_UNET, "in_channels": 4, "out_channels": 4, "attention_head_dim": 8,
@@ -79,6 +123,27 @@ DIFFUSERS: dict[str, tuple[dict[str, Any], Callable[[int, int, int], Any]]] = {
     "DiTTransformer2DModel": (
         {"num_attention_heads": 2, "attention_head_dim": 8, "in_channels": 4, "num_layers": 2,
          "sample_size": 8, "num_embeds_ada_norm": 10, "norm_num_groups": 8}, of_classes),
+    "PixArtTransformer2DModel": (
+        {"num_attention_heads": 2, "attention_head_dim": 8, "in_channels": 4, "out_channels": 8,
+         "num_layers": 1, "sample_size": 8, "cross_attention_dim": 16, "caption_channels": 16,
+         "use_additional_conditions": False}, patches),
+    "SD3Transformer2DModel": (
+        {**_JOINT, "sample_size": 32, "attention_head_dim": 8, "caption_projection_dim": 16,
+         "out_channels": 4}, joint),
+    "FluxTransformer2DModel": (
+        {**_JOINT, "patch_size": 1, "num_single_layers": 1, "attention_head_dim": 16,
+         "axes_dims_rope": (4, 4, 8), "guidance_embeds": True}, flux),
+    "PriorTransformer": (
+        {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 1,
+         "embedding_dim": 16, "num_embeddings": 5, "additional_embeddings": 4}, prior),
+    "T2IAdapter": ({"channels": (8, 16), "num_res_blocks": 1, "downscale_factor": 4}, picture),
+    "UNet1DModel": (
+        {"block_out_channels": (16, 32), "in_channels": 4, "out_channels": 4,
+         "norm_num_groups": 8, "time_embedding_type": "positional", "use_timestep_embedding": True,
+         "flip_sin_to_cos": True, "freq_shift": 1,
+         "down_block_types": ("DownResnetBlock1D",) * 2, "mid_block_type": "MidResTemporalBlock1D",
+         "up_block_types": ("UpResnetBlock1D",), "out_block_type": "OutConv1DBlock",
+         "act_fn": "mish"}, line),
 }  # fmt: skip
 
 
@@ -102,49 +167,6 @@ class Denoises(nn.Module):
 
 def ddim() -> Made:
     return Denoises(), images((2, 4, 16, 24), (3, 4, 24, 16))
-
-
-# torchaudio --------------------------------------------------------------------------------------
-
-WAVES = {"Spectrogram": {}, "MelSpectrogram": {"n_fft": 128, "n_mels": 20}, "MFCC": {},
-         "AmplitudeToDB": {}, "MuLawEncoding": {}, "Resample": {"orig_freq": 3, "new_freq": 2},
-         "LFCC": {}, "Vol": {"gain": 2.0}, "Preemphasis": {}, "Deemphasis": {},
-         "SlidingWindowCmn": {}, "ComputeDeltas": {}}  # fmt: skip
-
-
-def transform(name: str, size: dict[str, Any]) -> Made:
-    if name == "MFCC":
-        size = {"n_mfcc": 10, "melkwargs": {"n_fft": 128, "n_mels": 20}}
-    if name == "LFCC":
-        size = {"n_lfcc": 10, "n_filter": 20, "speckwargs": {"n_fft": 128}}
-    model = getattr(importlib.import_module("torchaudio.transforms"), name)(**size)
-    return model, [(torch.rand(2, 1600) - 0.5,), (torch.rand(3, 2400) - 0.5,)]
-
-
-AUDIO = """
-Conformer ConvTasNet DeepSpeech Wav2Letter wav2vec2
-"""
-
-
-def audio(name: str) -> Made:
-    models = importlib.import_module("torchaudio.models")
-    if name == "Conformer":
-        sets = [(torch.randn(b, t, 16), torch.full((b,), t)) for b, t in ((2, 20), (3, 30))]
-        return models.Conformer(16, 2, 32, 2, 7), sets
-    if name == "ConvTasNet":
-        model = models.ConvTasNet(2, 16, 32, 3, 32, 16, 3, 2)
-        return model, images((2, 1, 800), (3, 1, 1200))
-    if name == "DeepSpeech":
-        return models.DeepSpeech(16, n_hidden=24, n_class=8), images(
-            (2, 1, 20, 16), (3, 1, 30, 16)
-        )
-    if name == "Wav2Letter":
-        return models.Wav2Letter(8, "mfcc", 13), images((2, 13, 300), (3, 13, 400))
-    layers = [(32, 10, 5), (32, 3, 2), (32, 3, 2)]
-    model = models.wav2vec2_model(
-        "group_norm", layers, False, 32, 0.0, 15, 4, 2, 2, 0.0, 64, 0.0, 0.0, False, 0.0, 8
-    )
-    return model, images((2, 1600), (3, 2400))
 
 
 # Graph networks ----------------------------------------------------------------------------------
@@ -266,6 +288,7 @@ ROWS: dict[str, dict[str, Factory]] = {
     "peft": {name: partial(adapter, name) for name in ADAPTERS.split()},
     "torchao": {name: partial(quantized, *row) for name, row in QUANTIZED.items()},
     "transformers": TRANSFORMERS,
+    "trained": TRAINED,
     "sentence-transformers": {mode: partial(sentences, mode) for mode in ("mean", "cls", "max")},
 }
 FACTORIES: dict[str, Factory] = {

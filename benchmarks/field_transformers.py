@@ -99,6 +99,56 @@ def segment_anything() -> Made:
     return model, sets
 
 
+def dac() -> Made:
+    size = {
+        "encoder_hidden_size": 8, "downsampling_ratios": [2, 4], "decoder_hidden_size": 16,
+        "n_codebooks": 2, "codebook_size": 16, "codebook_dim": 4, "upsampling_ratios": [4, 2],
+    }  # fmt: skip
+    return of_library("DacModel", "DacConfig", size, sounds())
+
+
+def vits() -> Made:
+    size = {
+        "vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "ffn_dim": 16, "flow_size": 16, "spectrogram_bins": 9, "upsample_initial_channel": 16,
+        "upsample_rates": [2, 2], "upsample_kernel_sizes": [4, 4], "resblock_kernel_sizes": [3],
+        "resblock_dilation_sizes": [[1, 3]], "prior_encoder_num_flows": 2,
+        "prior_encoder_num_wavenet_layers": 2, "posterior_encoder_num_wavenet_layers": 2,
+        "duration_predictor_num_flows": 2, "depth_separable_num_layers": 1,
+        "duration_predictor_filter_channels": 16, "noise_scale": 0.0,
+        "noise_scale_duration": 0.0,
+    }  # fmt: skip
+    sets = [
+        {"input_ids": torch.randint(1, 20, (b, n)), "attention_mask": torch.ones(b, n).long()}
+        for b, n in ((2, 6), (3, 9))
+    ]
+    return of_library("VitsModel", "VitsConfig", size, sets)
+
+
+def patch_mixer() -> Made:
+    size = {
+        "num_input_channels": 2, "context_length": 32, "patch_length": 8, "patch_stride": 8,
+        "d_model": 8, "num_layers": 1, "prediction_length": 4,
+    }  # fmt: skip
+    sets = [{"past_values": torch.randn(b, 32, 2)} for b in (2, 3)]
+    return of_library("PatchTSMixerForPrediction", "PatchTSMixerConfig", size, sets)
+
+
+def qwen2_vision() -> Made:
+    """Images of unlike sizes in one row of patches, as the processor hands them over."""
+    library = importlib.import_module("transformers.models.qwen2_vl.modeling_qwen2_vl")
+    config = importlib.import_module("transformers").Qwen2VLConfig(
+        vision_config={"depth": 2, "embed_dim": 16, "num_heads": 2, "hidden_size": 16,
+                       "patch_size": 4, "mlp_ratio": 2},
+    ).vision_config  # fmt: skip
+    grids = ([[1, 4, 6], [1, 6, 4]], [[1, 4, 4], [1, 8, 4], [1, 2, 6]])
+    sets = [
+        (torch.randn(sum(t * h * w for t, h, w in grid), 3 * 2 * 4 * 4), torch.tensor(grid))
+        for grid in grids
+    ]
+    return library.Qwen2VisionTransformerPretrainedModel(config), sets
+
+
 def one_token() -> Made:
     """A step of GPT-Neo, whose layers attend to windows."""
     caches = importlib.import_module("torchferry").make_dynamic_cache
@@ -123,5 +173,6 @@ TRANSFORMERS: dict[str, Factory] = {
     own.__name__: own
     for own in (
         encodec, mimi, deformable_detr, superpoint, patch_series, segment_anything, one_token,
+        dac, vits, patch_mixer, qwen2_vision,
     )
 }  # fmt: skip

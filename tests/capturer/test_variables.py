@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from stateful import MODELS, Counts, Grows, Nested, Shared, calls
-from torchferry.capturer.variables import find_variables, run_call
+from torchferry.capturer.begin import run_call
+from torchferry.capturer.variables import find_variables
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
 

@@ -33,3 +33,31 @@ def test_a_component_that_fails_does_not_stop_the_others() -> None:
     assert report.verdict == "1 component exported; vae, unet failed"
     assert report.problems == ("vae: no way", "unet: height is 8")
     assert report.data["components"]["vae"] == {"kind": "refused", "error": "no way\nmore of it"}
+
+
+def test_pipelines_find_what_stands_beside_the_models(tmp_path: Path) -> None:
+    source, out = tmp_path / "pipe", tmp_path / "out"
+    files = """
+        model_index.json unet/config.json unet/model.safetensors
+        unet/model.safetensors.index.json vae/config.json text_encoder/config.json
+        tokenizer/vocab.json tokenizer/merges.txt scheduler/scheduler_config.json
+    """
+    for name in files.split():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+
+    def deliver(model: str, folder: Path) -> Report:
+        if model.endswith("text_encoder"):
+            raise CaptureError("no way")
+        folder.mkdir(parents=True)
+        return Report(model, ok=True, verdict="", problems=())
+
+    names = ["unet", "vae_encoder", "vae_decoder", "text_encoder"]
+    deliver_components(str(source), out, names, deliver)
+    copied = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert copied == {
+        "model_index.json", "unet/config.json", "vae_encoder/config.json",
+        "vae_decoder/config.json", "tokenizer/vocab.json", "tokenizer/merges.txt",
+        "scheduler/scheduler_config.json",
+    }  # fmt: skip
+    assert (out / "vae_decoder/config.json").read_text() == "vae/config.json"

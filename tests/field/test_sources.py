@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import torchferry
 from torchferry.errors import UsageError
 from torchferry.exporter.deliver import deliver
 from torchferry.report.model import Report
@@ -175,6 +177,22 @@ def test_an_adapter_is_exported(base: Path, tmp_path: Path) -> None:
     settings = peft.LoraConfig(r=4, target_modules=["v_proj"], task_type="CAUSAL_LM")
     _, folder = save_adapter(base, tmp_path / "adapter", settings)
     check_verified(deliver(folder, tmp_path / "out"), "batch_size", "sequence_length")
+
+
+def test_an_adapter_is_an_input(base: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
+    first, folder = save_adapter(base, tmp_path / "first", settings)
+    second, other = save_adapter(base, tmp_path / "second", settings)
+    check_verified(deliver(f"{folder}:inputs", tmp_path / "out"), "batch_size", "sequence_length")
+    program = torchferry.load(tmp_path / "out")
+    for adapted, place in ((first, folder), (second, other)):
+        args, kwargs = load_source(f"{place}:inputs").input_sets[1]
+        assert len(kwargs["adapter"]) == 8
+        plain = {name: value for name, value in kwargs.items() if name != "adapter"}
+        with torch.no_grad():
+            expected = adapted(**copy.deepcopy(plain)).logits
+        torch.testing.assert_close(program(*args, **kwargs).logits, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_an_adapter_that_cannot_be_merged_or_lacks_weights_is_refused(

@@ -31,3 +31,8 @@ def test_a_function_of_one_place_is_traced():
             over = torch.vmap(lambda place: table[place])
         graph = symbols.trace_fake(lambda p: over(p) * 2, tracing_mode="symbolic")(places)
     assert any("mul" in str(node.target) for node in graph.graph.nodes)
+
+
+def test_guards_are_written_in_python():
+    guard = "torch.sym_max(s0, 3) <= 5 + torch.sym_min(s1, s0)"
+    assert symbols.plain_text(guard) == "max(s0, 3) <= 5 + min(s1, s0)"

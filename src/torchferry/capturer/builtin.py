@@ -28,7 +28,7 @@ __all__ = ["symbolic_builtins"]
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
 # Where the class itself is meant: as a dtype, and compared by identity.
 _MEANT = re.compile(
-    r"(?<![=!<>])=\s*(int|float)\b(?!\s*[(|.\[])|\bis\s+(not\s+)?(int|float)\b"
+    r"(?<![=!<>])=\s*(int|float|range)\b(?!\s*[(|.\[])|\bis\s+(not\s+)?(int|float|range)\b"
     r"|\.(to|type|astype|view|array|asarray)\([^)]*\b(int|float)\b(?!\()"
 )
 
@@ -90,6 +90,22 @@ def _root(value: Any, original: Callable[[Any], float] = math.sqrt) -> Any:
     return value**0.5 if _is_symbolic(value) else original(value)
 
 
+class _Range(_Class):
+    """``range``, of as many steps as its sizes make at any value: one, from 0 to n by n."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 3 and isinstance(args[2], torch.SymInt):
+            start, stop, step = args
+            ratio = ((_expression(stop) - _expression(start)) / _expression(step)).cancel()
+            if ratio.is_Rational and ratio > 0:
+                return [start + step * i for i in range(math.ceil(ratio))]
+        return range(*args, **kwargs)
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
 def _least(name: str) -> Callable[..., Any]:
     """``min`` or ``max``, of ratios of sizes too."""
     join = {"min": torch.sym_min, "max": torch.sym_max}[name]
@@ -108,6 +124,7 @@ _FUNCTIONS: dict[str, Any] = {
     "len": _length, "divmod": _divmod, "min": _least("min"), "max": _least("max"),
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
+    "range": _Range(range, range),
     "int": _Class(int, torch.sym_int, torch.SymInt),
     "float": _Class(float, torch.sym_float, torch.SymFloat),
 }

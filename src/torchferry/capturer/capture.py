@@ -19,9 +19,11 @@ from torchferry.capturer.fixed import find_fixed
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.input_observer import as_observation
 from torchferry.capturer.lift import State, check_state, lift_state
+from torchferry.capturer.outside import DRAWN
 from torchferry.capturer.patch import Patch
 from torchferry.capturer.places import Place
 from torchferry.capturer.registering import register_arguments, register_containers
+from torchferry.capturer.reliance import hangs_on_draws
 from torchferry.capturer.result import Attempt, Captured, brief_error
 from torchferry.capturer.rewrite import Rewriting, rewritten
 from torchferry.capturer.rewriting import Rewrite, capture_rewritten
@@ -120,6 +122,9 @@ def _captured(
     with show_steps(progress) as begin, _LOCK, disable_fast_paths():
         make = partial(_Driver, model, seen, patch, custom_patches, begin, repeat=repeat)
         captured = capture_rewritten(model, seen, _runs(make), rewrite)
+    if any(one.name == DRAWN for one in captured.changed) and not hangs_on_draws(model, seen):
+        kept = tuple(one for one in captured.changed if one.name != DRAWN)
+        captured = replace(captured, changed=kept)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(captured, program=program, registered=registered + captured.registered)
     captured = lifted.complete(captured) if lifted else captured

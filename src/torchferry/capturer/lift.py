@@ -18,10 +18,11 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from torchferry.capturer.begin import find_beginnings, run_call
 from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.places import Place, exchanged, read_place
 from torchferry.capturer.result import Captured
-from torchferry.capturer.variables import PASSES, Variable, find_variables, run_call
+from torchferry.capturer.variables import PASSES, Variable, find_variables
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
 from torchferry.observer.sets import Arguments
@@ -46,12 +47,14 @@ class Lifted:
         original: the model itself.
         seen: the calls of the lifted model.
         variables: the state.
+        begun: what stands in the place of None before a first call, by place.
     """
 
     model: torch.nn.Module
     original: torch.nn.Module
     seen: Observation
     variables: tuple[Variable, ...]
+    begun: Mapping[Place, Any]
 
     @property
     def initial(self) -> dict[str, Any]:
@@ -86,7 +89,7 @@ class Lifted:
         Returns:
             the outputs of all calls, in a list, and the state afterwards.
         """
-        with exchanged(model, _placed(self.variables, state)):
+        with exchanged(model, _placed(self.variables, state, self.begun)):
             outputs = [model(*args, **accept_aliases(model, kwargs)) for args, kwargs in calls]
             return Step(outputs, _read(model, self.variables))
 
@@ -121,7 +124,9 @@ def lift_state(model: torch.nn.Module, seen: Observation) -> Lifted | None:
     """
     with torch.no_grad(), random_kept(), disable_fast_paths(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        variables = find_variables(model, seen)
+        begun = find_beginnings(model, seen)
+        with exchanged(model, clone(begun)):
+            variables = find_variables(model, seen)
         if not variables:
             return None
         if "forward" in vars(model):
@@ -129,22 +134,24 @@ def lift_state(model: torch.nn.Module, seen: Observation) -> Lifted | None:
                 f"forward of {type(model).__name__} was replaced on the object itself (by hooks "
                 "of accelerate, or by hand), so its state cannot be lifted: undo that first"
             )
-        lifted = _as_function(model, variables)
+        lifted = _as_function(model, variables, begun)
         calls = list(_calls_with_state(lifted, seen, {v.name: v.initial for v in variables}))
     maker = seen.maker and replace(
         seen.maker, finish=functools.partial(_with_state, calls[0], seen.maker.finish)
     )
     changed = replace(seen, signature=inspect.signature(lifted.forward), calls=calls, maker=maker)
-    return Lifted(lifted, model, changed, variables)
+    return Lifted(lifted, model, changed, variables, begun)
 
 
-def _as_function(model: torch.nn.Module, variables: tuple[Variable, ...]) -> torch.nn.Module:
+def _as_function(
+    model: torch.nn.Module, variables: tuple[Variable, ...], begun: Mapping[Place, Any]
+) -> torch.nn.Module:
     """The same module, sharing everything, under a class whose ``forward`` has lifted state."""
     cls = type(model)
     if LIFTED in inspect.signature(model.forward).parameters:
         raise UsageError(f"forward of {cls.__name__} has an argument {LIFTED}: rename it")
     members = {
-        "forward": _Forward(cls, variables),
+        "forward": _Forward(cls, variables, begun),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
     }
@@ -161,9 +168,12 @@ class _Forward:
     method may copy: it has no ``self``.
     """
 
-    def __init__(self, cls: type[Any], variables: tuple[Variable, ...]) -> None:
+    def __init__(
+        self, cls: type[Any], variables: tuple[Variable, ...], begun: Mapping[Place, Any]
+    ) -> None:
         self.cls = cls
         self.variables = variables
+        self.begun = begun
 
     def __get__(self, model: torch.nn.Module | None, owner: type[Any]) -> Callable[..., Any]:
         method = self.cls.forward.__get__(model, owner)
@@ -173,7 +183,7 @@ class _Forward:
         @functools.wraps(method)
         def forward(*args: Any, **kwargs: Any) -> Step:
             state = kwargs.pop(LIFTED)
-            with exchanged(model, _placed(self.variables, state), traced=True):
+            with exchanged(model, _placed(self.variables, state, self.begun), traced=True):
                 outputs = method(*args, **kwargs)
                 return Step(outputs, _read(model, self.variables))
 
@@ -187,11 +197,14 @@ class _Forward:
         return forward
 
 
-def _placed(variables: Sequence[Variable], state: Mapping[str, Any]) -> dict[Place, Any]:
+def _placed(
+    variables: Sequence[Variable], state: Mapping[str, Any], begun: Mapping[Place, Any]
+) -> dict[Place, Any]:
     """The value of each place: copies, as the model may write into them."""
     values = {v.name: state[v.name] for v in variables}
     copies = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
-    return {place: copies[one.name] for one in variables for place in one.places}
+    placed = {place: copies[one.name] for one in variables for place in one.places}
+    return {**clone(dict(begun)), **placed}
 
 
 def _read(model: torch.nn.Module, variables: Sequence[Variable]) -> dict[str, Any]:

@@ -40,8 +40,9 @@ def outside_state(model: torch.nn.Module) -> dict[str, Any]:
     for name, value in _names(model):
         found.update(_plain(name, value))
     numpy = sys.modules.get("numpy.random")
-    drawn = numpy.get_state()[1].tobytes() if numpy is not None else b""
-    return {**found, DRAWN: (random.getstate(), drawn)}
+    drawn = numpy.get_state()[1:] if numpy is not None else (b"",)
+    words, *place = drawn  # the words change when all of them are used
+    return {**found, DRAWN: (random.getstate(), bytes(words), *place)}
 
 
 def caches_of(model: torch.nn.Module) -> list[Any]:

@@ -8,11 +8,13 @@ the model is run on arguments that differ only in such a property.
 from __future__ import annotations
 
 import itertools
+import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from torchferry.capturer.huggingface import accept_aliases
@@ -30,9 +32,11 @@ from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 from torchferry.values.reliance import Reliance, check_reliances
 
-__all__ = ["Reliances", "find_reliances", "run_model"]
+__all__ = ["Reliances", "find_reliances", "hangs_on_draws", "run_model"]
 
 _SECONDS = 60.0
+_DRAWN = (None, 0, 0x12DD9BB3, None, None, None)
+"""Words that a Mersenne Twister begins with: what it draws is random, least, largest."""
 _PAIRS = 4  # of tensors that may be one, tried alone
 
 
@@ -81,6 +85,51 @@ def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
     with Apart(answer, forks=can_fork(model)) as apart:
         found = apart.ask(None, _SECONDS)
     return found if isinstance(found, Reliances) else Reliances()  # no time, or no memory
+
+
+def hangs_on_draws(model: torch.nn.Module, seen: Observation) -> bool:
+    """Whether random numbers of ``random`` and NumPy change any bit of what a model returns.
+
+    Layers of transformers draw one whether they may be dropped, in evaluation too. The model runs
+    on its best call with the least numbers that can be drawn, the largest, and others, in a copy
+    of this process if one can be made.
+    """
+    inputs = seen.normalized(seen.best)
+
+    def returned(seed: int) -> dict[Path, Any]:
+        _begin_draws(seed, _DRAWN[seed])
+        return dict(leaves_of((run_model(model, clone(inputs)),), {}))
+
+    def answer(_: Any, __: Note) -> bool:
+        kept, drawn = random.getstate(), np.random.get_state()
+        try:
+            first = returned(0)
+            return not all(_are_same(first, returned(seed)) for seed in range(1, len(_DRAWN)))
+        finally:
+            random.setstate(kept)
+            np.random.set_state(drawn)
+
+    with Apart(answer, forks=can_fork(model)) as apart:
+        found, error = attempt(apart.ask, None, _SECONDS)
+        return error is not None or found is not False
+
+
+def _begin_draws(seed: int, word: int | None) -> None:
+    key = np.random.default_rng(seed).integers(2**32, size=624, dtype=np.uint32)
+    if word is not None:
+        key[: len(key) // 2] = word  # not all: what draws until a number fits has to end
+    random.setstate((3, (*map(int, key), 0), None))
+    np.random.set_state(("MT19937", key, 0, 0, 0.0))
+
+
+def _are_same(first: dict[Path, Any], other: dict[Path, Any]) -> bool:
+    def equal(a: Any, b: Any) -> bool:
+        tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+        if not tensors:
+            return type(a) is type(b) and bool(a == b)
+        return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+    return first.keys() == other.keys() and all(equal(first[at], other[at]) for at in first)
 
 
 def _found(model: torch.nn.Module, inputs: Arguments, alike: Arguments | None) -> Reliances:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.begin import run_call
 from torchferry.capturer.places import (
     ABSENT,
     Place,
@@ -22,12 +22,11 @@ from torchferry.capturer.state import SET, UNSEEN, watch_attributes
 from torchferry.errors import CaptureError, UsageError
 from torchferry.observer import Call, Observation
 from torchferry.seams.pytorch import storage_number, version_of
-from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
 from torchferry.values.kinds import attempt
 from torchferry.values.step import state_text
 
-__all__ = ["PASSES", "Variable", "find_variables", "run_call"]
+__all__ = ["PASSES", "Variable", "find_variables"]
 
 PASSES = 2
 """How often the recorded calls are run: state that grows has other sizes than the inputs then."""
@@ -46,12 +45,6 @@ class Variable:
     name: str
     places: tuple[Place, ...]
     initial: torch.Tensor | int
-
-
-def run_call(model: torch.nn.Module, call: Call) -> Any:
-    """What a model returns for a copy of the arguments of a call."""
-    args, kwargs = clone((call.args, call.kwargs))
-    return model(*args, **accept_aliases(model, kwargs))
 
 
 def find_variables(model: torch.nn.Module, seen: Observation) -> tuple[Variable, ...]:

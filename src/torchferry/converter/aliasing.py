@@ -83,36 +83,44 @@ def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
     found: dict[str, fx.Node] = {}
     hints = _hints(program)
     for graph in graphs_of(program):
+        known: set[fx.Node] = set()
         for node in graph.nodes:
             if not is_seen_write(node) or not isinstance(node.args[0], fx.Node):
                 continue
-            for view, viewed in _shared(node.args[0]):
-                usual = is_view(view, viewed)
-                for symbol in _symbols(viewed.meta.get("val")) & hints.keys():
-                    if is_view(view, viewed, {**hints, symbol: 1}) != usual:
-                        found.setdefault(symbol, view)
-                for size, sizes in _sizes_of_one(viewed.meta.get("val"), hints):
+            for view, viewed in _shared(node.args[0], known):
+                tried = _sizes_of_one(viewed.meta.get("val"), hints)
+                new = {size: sizes for size, sizes in tried.items() if size not in found}
+                usual = is_view(view, viewed) if new else None
+                for size, sizes in new.items():
                     if is_view(view, viewed, {**hints, **sizes}) != usual:
                         found.setdefault(size, view)
     return found
 
 
-def _sizes_of_one(value: Any, hints: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Expressions among the sizes of a tensor, with a symbol that makes each 1 and is not."""
+def _sizes_of_one(value: Any, hints: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Symbols and expressions in the sizes of a tensor, with a symbol's size that makes each 1."""
     sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    found = {symbol: {symbol: 1} for symbol in _symbols(value) & hints.keys()}
     for expression in (size.node.expr for size in sizes if isinstance(size, torch.SymInt)):
         known = {one: hints.get(str(one)) for one in expression.free_symbols}
         if expression.is_Symbol or None in known.values():
             continue
         for symbol, size in itertools.product(known, _FEW):
             if expression.subs({**known, symbol: size}) == 1:
-                yield str(expression), {str(symbol): size}
+                found[str(expression)] = {str(symbol): size}
                 break
+    return found
 
 
-def _shared(written: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Results and their arguments that share memory with a node, or may at some sizes."""
-    left, known = [written], {written}
+def _shared(written: fx.Node, known: set[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Results and their arguments that share memory with a node, or may at some sizes.
+
+    Args:
+        written: the node.
+        known: those that came before: what shares memory is one set, however often written to.
+    """
+    left = [] if written in known else [written]
+    known.add(written)
     while left:
         node = left.pop()
         for view, viewed in (*((node, arg) for arg in node.all_input_nodes),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import cached_property, total_ordering
 
 __all__ = [
     "Dim",
@@ -32,6 +32,10 @@ class Atom:
     args: tuple[str | Size, ...]
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:  # sizes are sorted by it, deep ones too
         if not self.op:
             return str(self.args[0])
         if self.op in ("max", "min"):

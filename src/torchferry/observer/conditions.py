@@ -34,7 +34,7 @@ from torchferry.observer.tree import (
     program_inputs,
 )
 from torchferry.seams.pytorch import guards_of
-from torchferry.seams.symbols import expression_text, has_unbacked_symbols
+from torchferry.seams.symbols import expression_text, has_unbacked_symbols, plain_text
 from torchferry.values.flatten import Path as ValuePath
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 from torchferry.values.source_line import user_line
@@ -142,7 +142,7 @@ def _read(
     named: Callable[[str], str],
 ) -> Iterator[Condition]:
     numbered = _Numbered(sources)
-    test = ast.unparse(_plain(numbered.visit(ast.parse(guard, mode="eval"))))
+    test = ast.unparse(_plain(numbered.visit(ast.parse(plain_text(guard), mode="eval"))))
     try:
         yield Condition(test, tuple(numbered.sizes), line)
     except ValueError:

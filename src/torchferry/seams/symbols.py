@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ __all__ = [
     "hints_of",
     "is_known_true",
     "new_shape_env",
+    "plain_text",
     "share_symbols",
     "trace_fake",
     "vmap_indexing",
@@ -35,7 +37,14 @@ def has_unbacked_symbols(size: Any) -> bool:
 
 def expression_text(expression: Any) -> str:
     """A guard's expression as Python has it: ``s0 % 2 == 0``."""
-    return str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
+    return plain_text(
+        str(reach("torch.utils._sympy.printers.PythonPrinter")().doprint(expression))
+    )
+
+
+def plain_text(guard: str) -> str:
+    """A guard as torch up to 2.13 writes it: ``max(n, 3)`` for ``torch.sym_max(n, 3)``."""
+    return re.sub(r"torch\.sym_(max|min)\(", r"\1(", guard)
 
 
 def new_shape_env() -> Any:

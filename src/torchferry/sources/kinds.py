@@ -146,7 +146,8 @@ KINDS = (
     ),
     Kind(
         "a PEFT adapter folder",
-        "the base model that it names, a local folder, with the adapter merged",
+        "the base model that it names, a local folder, with the adapter merged; FOLDER:inputs "
+        "takes the adapter's weights as inputs",
         is_adapter,
         load_adapter,
     ),

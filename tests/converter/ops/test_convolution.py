@@ -68,10 +68,19 @@ def test_a_symbolic_stride_is_refused_by_name():
         translate(program, 20)
 
 
-def test_groups_that_vary_are_refused_by_name():
+@pytest.mark.parametrize("each", [1, 2])
+def test_groups_may_be_a_size_that_varies(each):
     def per_channel(x):
-        return f.conv1d(x, torch.ones(3).repeat(x.shape[1], 1, 1), groups=x.shape[1])
+        groups = x.shape[1] // 2
+        weight = torch.arange(6.0).reshape(1, 2, 3).repeat(groups * each, 1, 1)
+        return f.conv1d(x, weight, padding=2, stride=2, dilation=2, groups=groups)
 
-    program = export(per_channel, (r(2, 4, 9),), (r(2, 5, 9),))
-    with pytest.raises(LoweringFailed, match="number of groups, and it is a size that varies"):
-        translate(program, 20)
+    check(per_channel, (r(2, 4, 9),), (r(1, 6, 12),), (r(3, 2, 7),))
+
+
+def test_planes_by_as_many_groups_as_channels():
+    def per_channel(x, weight):
+        return f.conv2d(x, weight, padding=1, groups=x.shape[1])
+
+    sets = [(r(n, c, 5, 6), r(c, 1, 3, 2)) for n, c in ((2, 4), (3, 5), (1, 2))]
+    check(per_channel, *sets, target=aten.conv2d.default)

@@ -8,6 +8,7 @@ from torchferry.capturer.patches import (
     convolution,
     detection,
     fake_quantize,
+    filters,
     item,
     padding,
     pooling,
@@ -42,5 +43,6 @@ PATCHES = (
     *products.PATCHES,
     *upsampling.PATCHES,
     *fake_quantize.PATCHES,
+    *filters.PATCHES,
 )
 """All of them, in the order they are applied."""

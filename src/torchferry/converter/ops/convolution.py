@@ -33,13 +33,12 @@ def _convolved(
     dilation: Any,
     groups: Any,
 ) -> ir.Value:
-    if isinstance(groups, ir.Value):
-        raise ValueError("ONNX fixes the number of groups, and it is a size that varies here")
     rank = len(weight.shape or ()) - 2
     x, alone = batched(b, x, rank)
     strides, dilations = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pads = _pads(weight, padding, dilations)
-    if x.dtype not in _KERNELS:
+    # ONNX fixes the number of groups.
+    if x.dtype not in _KERNELS or isinstance(groups, ir.Value):
         return unbatched(b, _composed(b, x, weight, bias, strides, pads, dilations, groups), alone)
     result = b.Conv(
         x, weight, bias,
@@ -80,28 +79,30 @@ def _composed(
     strides: list[int],
     pads: list[int],
     dilations: list[int],
-    groups: int,
+    groups: int | ir.Value,
 ) -> ir.Value:
     """[N, G, out, C/G·kernel] @ [G, C/G·kernel, O/G], in the dtype's own arithmetic."""
     kernel, rank = _kernel(weight), len(strides)
     dtype, wide = x.dtype, ir.DataType.INT64
-    if dtype not in (ir.DataType.DOUBLE, wide):
+    if dtype not in (ir.DataType.DOUBLE, wide, *_KERNELS):
         x, weight = b.cast(x, wide), b.cast(weight, wide)
         bias = None if bias is None else b.cast(bias, wide)
     if any(pads):
         x = b.Pad(x, b.constant([0, 0, *pads[:rank], 0, 0, *pads[rank:]]))
     seen = windows(b, x, kernel, strides, dilations)
     channels, made = b.dim(weight, 1), b.dim(weight, 0)
-    if isinstance(channels, ir.Value) or isinstance(made, ir.Value):
+    if isinstance(channels, ir.Value):
         raise ValueError("its number of channels depends on the inputs' sizes, fix it")
+    if isinstance(made, ir.Value) or isinstance(groups, ir.Value):
+        each: int | ir.Value = b.Div(made, groups)
+    else:
+        each = made // groups
     out = [b.dim(seen, 2 + axis) for axis in range(rank)]
     size = channels * prod(kernel)
     split = b.Reshape(seen, b.vector([0, groups, channels, *out, *kernel]))
     order = [0, 1, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank)]
-    rows = b.Reshape(b.Transpose(split, perm=order), b.constant([0, groups, -1, size]))
-    columns = b.Transpose(
-        b.Reshape(weight, b.constant([groups, made // groups, size])), perm=[0, 2, 1]
-    )
+    rows = b.Reshape(b.Transpose(split, perm=order), b.vector([0, groups, -1, size]))
+    columns = b.Transpose(b.Reshape(weight, b.vector([groups, each, size])), perm=[0, 2, 1])
     result = b.Transpose(product(b, rows, columns), perm=[0, 1, 3, 2])
     result = b.Reshape(result, b.vector([0, made, *out]))
     if bias is not None:
