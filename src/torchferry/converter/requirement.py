@@ -31,6 +31,6 @@ def required(b: Block, x: ir.Value, holds: ir.Value, message: str) -> ir.Value:
     zero = b.Gather(b.constant([0], ir.DataType.INT64), b.cast(b.Not(holds), ir.DataType.INT64))
     zero.producer().name = f"{REQUIREMENT}{message} [{len(b.nodes)}]"
     # All of it: a slice whose start nobody knows beforehand is left alone by optimizers.
-    result = b.Slice(x, zero, [2**63 - 1], [0])
+    result: ir.Value = b.Slice(x, zero, [2**63 - 1], [0])
     result.shape = x.shape
     return result

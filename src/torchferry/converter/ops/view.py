@@ -125,8 +125,9 @@ def _squeezed(b: Block, x: ir.Value, axes: Sequence[int]) -> ir.Value:
 
     No call is accepted in which a size of an input would be; one that depends on data is tested.
     """
-    for axis in axes if x.shape is not None else ():
-        if depends_on_data(x.shape[axis]):
+    shape = [] if x.shape is None else [*x.shape]
+    for axis in axes if shape else ():
+        if depends_on_data(shape[axis]):
             more = b.Not(b.Equal(b.dim(x, axis), 1))
             x = required(b, x, more, "squeeze() takes away an axis whose size depends on data")
     gone = [axis for axis in axes if rank(x) and b.dim(x, axis) == 1]
