@@ -17,11 +17,11 @@ def bart_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def deployed_bart(bart_folder, tmp_path_factory):
-    """(folder, report) of an encoder-decoder in float32 and in eight bits."""
+    """(folder, report) of an encoder-decoder in float32, in eight bits and in four."""
     from torchferry.deployer import deploy
 
     out = tmp_path_factory.mktemp("deployed") / "bart"
-    return out, deploy(bart_folder, out, precisions="fp32,int8")
+    return out, deploy(bart_folder, out, precisions="fp32,int8,int4")
 
 
 @pytest.fixture(scope="session")

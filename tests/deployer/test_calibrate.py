@@ -41,7 +41,9 @@ def layer_error(model, linears, grids):
 def test_fitted_grids_move_the_model_less_than_the_nearest_ones(llama):
     model, linears = llama
     before = {name: p.clone() for name, p in parameters_by_name(model).items()}
-    fitted = fit_grids(model, linears, RECIPES["int4"], rows(1, 12))
+    fitted = fit_grids(
+        model, linears, RECIPES["int4"], rows(1, 12), parameters=parameters_by_name(model)
+    )
     assert set(fitted) == {linear.name for linear in linears}
     for name, parameter in parameters_by_name(model).items():
         assert torch.equal(parameter, before[name])
@@ -52,7 +54,14 @@ def test_fitted_grids_move_the_model_less_than_the_nearest_ones(llama):
 def test_weights_with_eight_bits_are_not_fitted(llama):
     model, linears = llama
     wide = {linears[0].name}
-    grids = fit_grids(model, linears, RECIPES["int4"], rows(1, 2), wide=wide)
+    grids = fit_grids(
+        model,
+        linears,
+        RECIPES["int4"],
+        rows(1, 2),
+        wide=wide,
+        parameters=parameters_by_name(model),
+    )
     assert wide.isdisjoint(grids)
 
 
@@ -60,7 +69,10 @@ def test_the_layers_are_the_longest_list(llama):
     model, _ = llama
     assert find_layers(model) is model.model.layers
     assert find_layers(torch.nn.Linear(2, 2)) is None
-    assert fit_grids(torch.nn.Linear(2, 2), [], RECIPES["int4"], rows(1)) == {}
+    experts = [torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(4)) for _ in range(2)]
+    outer = torch.nn.ModuleList(torch.nn.ModuleDict({"experts": one}) for one in experts)
+    assert find_layers(torch.nn.ModuleDict({"layers": outer})) is outer
+    assert fit_grids(torch.nn.Linear(2, 2), [], RECIPES["int4"], rows(1), parameters={}) == {}
 
 
 def test_a_weight_is_replaced_for_a_while(llama):

@@ -7,7 +7,9 @@ from torchferry.report.model import Cell, Table
 
 def test_tables_and_commands_are_written(tmp_path):
     table = Table(("a", "b"), (("x|y", Cell("1 %", "good")),), note="A note.")
-    words = {"name": "folder", "task": "feature-extraction", "optimum": "ORTModel", "call": "text"}
+    words = {"name": "folder", "task": "feature-extraction", "optimum": "ORTModel",
+             "kind": "encoder", "input": "input_ids", "shape": "(1, 3)", "start": "0"}  # fmt: skip
+    (tmp_path / "tokenizer.json").touch()
     write_card(
         tmp_path,
         "the model",
@@ -24,12 +26,14 @@ def test_tables_and_commands_are_written(tmp_path):
         in card
     )
     assert 'await pipeline("feature-extraction", "folder", { dtype: "q8" });' in card
-    assert "model(**tokenizer(" in card
+    assert card.count('tokenizer = AutoTokenizer.from_pretrained("folder")') == 2
+    assert card.count("outputs = model(**tokenizer(") == 2
     assert "generate" not in card
 
 
 def test_an_encoder_decoder_is_two_files_that_each_runtime_is_told_of(tmp_path):
-    words = {"name": "f", "task": "translation", "optimum": "ORTModel", "call": "tokens"}
+    words = {"name": "f", "task": "translation", "optimum": "ORTModel",
+             "kind": "seq2seq", "input": "input_ids", "shape": "(1, 3)", "start": "0"}  # fmt: skip
     graphs = chosen_graphs(("fp32", "fp16"), (ENCODER, DECODER))
     (tmp_path / "onnx").mkdir()
     (tmp_path / "onnx/genai_decoder_fp16.onnx").touch()
@@ -46,4 +50,4 @@ def test_an_encoder_decoder_is_two_files_that_each_runtime_is_told_of(tmp_path):
         )  # fmt: skip
         assert f'ORTModel.from_pretrained("f", subfolder={names})' in card
         assert '{"encoder": {"filename": "onnx/genai_encoder_fp16.onnx"}, "decoder": {' in card
-        assert "model.generate(**tokenizer(" in card
+        assert "model.generate(input_ids=torch.tensor([[1, 2, 3]]), max_new" in card

@@ -50,6 +50,14 @@ def test_what_does_not_fit_is_said(deployed, tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"x")
     with pytest.raises(RunError, match="onnxruntime cannot load"):
         load_decoder(deployed[0], tmp_path / "bad.onnx")
+
+
+def test_a_failure_that_no_input_explains_is_onnxruntimes_own(deployed, monkeypatch):
     model = load_decoder(deployed[0], deployed[0] / "onnx/model.onnx", threads=1)
-    with pytest.raises(RunError, match="onnxruntime failed"):
-        model(torch.tensor([[200]]))
+
+    def fail(*_):
+        raise RuntimeError("no\n memory")
+
+    monkeypatch.setattr(type(model.session), "run_with_ort_values", fail)
+    with pytest.raises(RunError, match="onnxruntime failed: no memory"):
+        model(torch.tensor([[5]]))

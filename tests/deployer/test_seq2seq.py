@@ -61,4 +61,4 @@ def test_another_precision_takes_its_own_encoder(deployed_bart, both):
     a, b = (model(**inputs, decoder_input_ids=ids) for model in (coarse, both[0]))
     assert 1e-4 < tf.max_diff(a.encoder_last_hidden_state, b.encoder_last_hidden_state).abs < 0.2
     with pytest.raises(UsageError, match="no model at"):
-        tf.load(out, graph="onnx/decoder_model_merged_q4.onnx")
+        tf.load(out, graph="onnx/decoder_model_merged_fp16.onnx")

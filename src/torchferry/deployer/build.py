@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
+from torch import nn
 
 from torchferry.deployer.calibrate import fit_grids
 from torchferry.deployer.layout import GRAPHS, Graph
-from torchferry.deployer.sensitivity import measure_sensitivity
+from torchferry.deployer.sensitivity import measure_sensitivity, parameters_by_name
 from torchferry.errors import UsageError
 from torchferry.exporter.export import export
 from torchferry.exporter.steps import Steps
@@ -20,7 +22,7 @@ from torchferry.exporter.watch import run_sets
 from torchferry.graph import io
 from torchferry.graph.outline import CONDITIONS_KEY, read_proto
 from torchferry.observer import observe
-from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
+from torchferry.quantizer import RECIPES, Grid, Recipe, quantize_file
 from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
 from torchferry.quantizer.linears import Linear, find_linears
 from torchferry.report.model import Report
@@ -32,10 +34,12 @@ __all__ = [
     "FLOATS",
     "RENAMED",
     "Built",
+    "Choice",
     "Wanted",
     "build_graphs",
     "choose_grids",
     "export_graph",
+    "inner_linears",
     "lighten",
     "size_of",
 ]
@@ -46,6 +50,8 @@ RENAMED = {"token_embeddings": "last_hidden_state"}
 """Outputs that optimum finds under another name than sentence-transformers gives them."""
 FLOATS = ("pixel_values", "input_values", "input_features")
 """Inputs that a processor computes, in float32."""
+Choice = tuple[frozenset[str], dict[str, Grid]]
+"""Weights that get 8 bits where others have 4, and grids for others."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
 _ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
 
@@ -198,12 +204,16 @@ def build_graphs(
             path.parent.mkdir(exist_ok=True)
             this = source if floats == "fp32" else load_half()
             built.exports[floats] = export_graph(this, path, steps, **options)
-    choice: tuple[frozenset[str], dict[str, Grid]] = frozenset(), {}
+    choice: Choice = frozenset(), {}
     narrow = [graph for graph in graphs if graph.recipe == "int4"]
-    if narrow:
+    if narrow and wanted.rows:
         plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
         recipe = RECIPES["int4"]
-        choice = choose_grids(source, plain, path, recipe, wanted=wanted, built=built, steps=steps)
+        least = quantize_file(plain, path, recipe).nbytes
+        linears = inner_linears(io.load(plain).graph)
+        choice = choose_grids(
+            source, linears, least, recipe, wanted=wanted, built=built, steps=steps
+        )
     for graph in [graph for graph in graphs if graph.recipe]:
         name = "int8-dynamic" if (kernel, graph.recipe) == ("dynamic", "int8") else graph.recipe
         wide, grids = choice if graph in narrow else (frozenset[str](), {})
@@ -233,55 +243,56 @@ def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:
 
 def choose_grids(
     source: Source,
-    base: Path,
-    path: Path,
+    linears: Sequence[Linear],
+    least: int,
     recipe: Recipe,
     *,
     wanted: Wanted,
     built: Built,
     steps: Steps,
-) -> tuple[frozenset[str], dict[str, Grid]]:
+    parameters: Mapping[str, nn.Parameter] | None = None,
+) -> Choice:
     """The weights that get 8 bits, and grids for the others.
 
     Args:
         source: the model in float32.
-        base: its graph in floating point.
-        path: a file that may be written to see how small the model gets.
+        linears: of its graphs, the head not among them.
+        least: bytes of the graphs with all of them in 4 bits.
         recipe: of 4 bits.
         wanted: the texts, and a target if there is one.
         built: gets the table of sensitivity.
         steps: gets the steps.
+        parameters: of the model, by the names that they have in its graphs; their own when
+            ``None``.
     """
-    if not wanted.rows:
-        return frozenset(), {}
-    inner = _inner_linears(base)
+    model = source.model
+    named = parameters_by_name(model) if parameters is None else parameters
     with steps.step("measure sensitivity") as say:
-        built.units = measure_sensitivity(source.model, inner, recipe, wanted.rows)
-        least = quantize_file(base, path, recipe)
+        built.units = measure_sensitivity(model, linears, recipe, wanted.rows, named)
         chosen = _chosen(built.units, recipe, wanted, least)
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")
     with steps.step("calibrate") as say:
-        grids = fit_grids(source.model, inner, recipe, wanted.rows, wide=wide)
+        grids = fit_grids(model, linears, recipe, wanted.rows, wide=wide, parameters=named)
         say(f"{len(grids)} weights fitted")
     built.fitted = len(grids)
     return wide, grids
 
 
-def _inner_linears(base: Path) -> list[Linear]:
+def inner_linears(graph: ir.Graph) -> list[Linear]:
     """The products of a graph without the head and what shares its weight."""
-    linears = list(find_linears(io.load(base).graph))
+    linears = list(find_linears(graph))
     return [linear for linear in linears if linear.weight is not linears[-1].weight]
 
 
-def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: Quantized) -> list[Unit]:
+def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: int) -> list[Unit]:
     if wanted.loss is not None:
         return choose_for_loss(units, wanted.loss)
     if wanted.size is None:
-        return choose_for_size(units, recipe.wide * least.nbytes)
-    if wanted.size < least.nbytes:
+        return choose_for_size(units, recipe.wide * least)
+    if wanted.size < least:
         raise UsageError(
             f"--target-size {bytes_text(int(wanted.size))} is too small: int4 takes "
-            f"{bytes_text(least.nbytes)} with every weight in 4 bits that can be"
+            f"{bytes_text(least)} with every weight in 4 bits that can be"
         )
-    return choose_for_size(units, _ROOM * (wanted.size - least.nbytes))
+    return choose_for_size(units, _ROOM * (wanted.size - least))

@@ -10,10 +10,11 @@ import numpy as np
 import onnxruntime
 import torch
 
+from torchferry.deployer.inputs import check_prompt, check_tokens
 from torchferry.errors import UsageError
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["KeepsCache", "cache_class", "cache_name", "empty_cache"]
+__all__ = ["KeepsCache", "cache_class", "cache_name", "empty_cache", "own_cache"]
 
 
 @cache
@@ -53,6 +54,20 @@ def cache_class() -> type[Any]:
     return SessionCache
 
 
+def own_cache(held: Any) -> Any:
+    """The cache of a call: a new one if it has none.
+
+    Raises:
+        UsageError: it is one of transformers' other caches.
+    """
+    if held is not None and not isinstance(held, cache_class()):
+        raise UsageError(
+            f"a deployed model keeps its own cache, and cannot go on with {type(held).__name__}: "
+            f"leave out {cache_name()}, or give the one that an earlier call returned"
+        )
+    return cache_class()() if held is None else held
+
+
 class KeepsCache:
     """A model of transformers whose ``generate`` keeps the cache in onnxruntime's values."""
 
@@ -60,9 +75,19 @@ class KeepsCache:
     device, dtype = torch.device("cpu"), torch.float32
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """As the ``generate`` of the class that follows."""
-        if kwargs.get(cache_name()) is None:
-            kwargs[cache_name()] = cache_class()()
+        """As the ``generate`` of the class that follows.
+
+        Raises:
+            UsageError: the prompt or the cache is not what the model takes.
+        """
+        name = getattr(self, "main_input_name", "input_ids")
+        given = args[0] if args else kwargs.get(name, kwargs.get("inputs"))
+        if given is not None:
+            check_prompt(name, given)
+        if name == "input_ids" and given is not None:
+            check_tokens(name, given, kwargs.get("attention_mask"))
+        held = [kwargs.pop(name, None) for name in ("cache", "past_key_values")]
+        kwargs[cache_name()] = own_cache(next((x for x in held if x is not None), None))
         # The class that follows is transformers', which is not imported here.
         return super().generate(*args, **kwargs)  # type: ignore[misc]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchferry.deployer.layout import FOLDER, Graph, genai_files, optimum_names
@@ -15,31 +16,82 @@ __all__ = ["write_card"]
 
 _LOADS = {
     "onnxruntime": """import torchferry as tf
-
+{objects}
 model = tf.load("{folder}")
 {call}""",
-    "genai": """import onnxruntime_genai as og
+    "genai": """import numpy as np
+import onnxruntime_genai as og
 
 config = og.Config("{folder}")
 # Another graph than {path}:
 # config.overlay('{{"model": {overlay}}}')
-model = og.Model(config)""",
+model = og.Model(config)
+params = og.GeneratorParams(model)
+params.set_search_options(max_length=64)
+generator = og.Generator(model, params)
+{genai}
+while not generator.is_done():
+    generator.generate_next_token()
+print(og.Tokenizer(model).decode(generator.get_sequence(0)))""",
     "optimum": """from optimum.onnxruntime import {optimum}
-
-model = {optimum}.from_pretrained("{folder}", subfolder="{subfolder}"{file})""",
+{objects}
+model = {optimum}.from_pretrained("{folder}", subfolder="{subfolder}"{file})
+{call}""",
     "transformers.js": """import {{ pipeline }} from "@huggingface/transformers";
 
-const run = await pipeline("{task}", "{folder}", {{ dtype: "{dtype}" }});""",
+const run = await pipeline("{task}", "{folder}", {{ dtype: "{dtype}" }});
+console.log(await run({sample}));""",
 }
 _BY = "Exported and compared with PyTorch by torchferry"
+
+
+@dataclass(frozen=True)
+class _Call:
+    """How a model is called in Python, and in JavaScript.
+
+    Attributes:
+        maker: the class of transformers that makes its inputs.
+        name: of the object.
+        file: that the class reads: without it inputs are random numbers.
+        given: lines that make what the object is given.
+        inputs: that it makes.
+        own: the first input without it.
+        script: what a pipeline of transformers.js is given.
+    """
+
+    maker: str
+    name: str
+    file: str
+    given: str
+    inputs: str
+    own: str
+    script: str
+
+
+_PROCESSOR = "preprocessor_config.json"
+_SAMPLES = "import numpy as np\n\nsamples = np.zeros(16000, np.float32)  # one second"
+_HEARD = 'processor(samples, sampling_rate=16000, return_tensors="pt")'
+_TEXT = _Call(
+    "AutoTokenizer", "tokenizer", "tokenizer.json", "",
+    '**tokenizer("Hello", return_tensors="pt")', "torch.tensor([[1, 2, 3]])", '"Hello"',
+)  # fmt: skip
 _CALLS = {
-    "text": 'model(**tokenizer("Hello", return_tensors="pt"))',
-    "tokens": 'model.generate(**tokenizer("Hello", return_tensors="pt"), max_new_tokens=20)',
-    "speech": 'model.generate(**processor(samples, return_tensors="pt"), max_new_tokens=20)',
-    "audio": 'model(processor(samples, return_tensors="pt").input_values)',
-    "image": 'model(**processor(image, return_tensors="pt"))',
-}
-"""How a model that `tf.load` gave is called."""
+    "image": _Call(
+        "AutoImageProcessor", "processor", _PROCESSOR,
+        'from PIL import Image\n\nimage = Image.open("image.png")',
+        '**processor(image, return_tensors="pt")', "torch.rand{shape}", '"image.png"',
+    ),
+    "audio": _Call(
+        "AutoFeatureExtractor", "processor", _PROCESSOR, _SAMPLES,
+        f"input_values={_HEARD}.input_values", "torch.rand{shape}", '"sound.wav"',
+    ),
+    "speech": _Call(
+        "AutoProcessor", "processor", _PROCESSOR, _SAMPLES, f"**{_HEARD}", "torch.rand{shape}",
+        '"sound.wav"',
+    ),
+}  # fmt: skip
+"""By the kind of model; the others read text."""
+_GENERATING = ("decoder", "seq2seq", "speech")
 
 
 def write_card(
@@ -59,8 +111,9 @@ def write_card(
         tables: headings and what stands below them.
         graphs: the default first.
         runtimes: that the folder is for.
-        words: ``name`` of the folder, ``task`` of transformers.js, ``optimum``'s class, and the
-            key of ``call`` in `_CALLS`.
+        words: ``name`` of the folder, ``task`` of transformers.js, ``optimum``'s class, the
+            ``kind`` of model, its first ``input`` with an example's ``shape``, and the token that
+            a decoder of sounds has to ``start`` with.
     """
     first, last = graphs[0], graphs[-1]
     lines = [
@@ -79,15 +132,43 @@ def write_card(
         lines += ["", f"## {heading}", "", *_markdown(table)]
         lines += ["", table.note] if table.note else []
     lines += ["", "## Running it"]
+    objects, call = _python(folder, words)
     for runtime in runtimes:
         text = _LOADS[runtime].format(
             folder=words["name"], path=first.path.as_posix(), overlay=_overlay(last, folder),
             subfolder=FOLDER, file=_file(first), dtype=first.dtype, task=words["task"],
-            optimum=words["optimum"], call=_CALLS[words["call"]],
+            optimum=words["optimum"], objects=objects, call=call, genai=_genai(words),
+            sample=_CALLS.get(words["kind"], _TEXT).script,
         )  # fmt: skip
         language = "js" if runtime == "transformers.js" else "python"
         lines += ["", f"### {runtime}", "", f"```{language}", text, "```"]
     (folder / "README.md").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _python(folder: Path, words: Mapping[str, str]) -> tuple[str, str]:
+    """Lines of Python that make what a model is called with, and those that call it."""
+    call = _CALLS.get(words["kind"], _TEXT)
+    generates = words["kind"] in _GENERATING
+    method, more = ("model.generate", ", max_new_tokens=20") if generates else ("model", "")
+    if not (folder / call.file).is_file():
+        own = call.own.format(shape=words["shape"])
+        return "import torch\n", f"outputs = {method}({words['input']}={own}{more})"
+    lines = [call.given] if call.given else []
+    lines.append(f"from transformers import {call.maker}\n")
+    lines.append(f'{call.name} = {call.maker}.from_pretrained("{words["name"]}")')
+    written = f"\nprint({call.name}.batch_decode(outputs)[0])" if generates else ""
+    return "\n".join(lines), f"outputs = {method}({call.inputs}{more}){written}"
+
+
+def _genai(words: Mapping[str, str]) -> str:
+    """How genai is given a prompt."""
+    if words["kind"] != "speech":
+        return 'generator.append_tokens(og.Tokenizer(model).encode("Hello"))'
+    return (
+        f"features = np.zeros({words['shape']}, np.float32)  # as transformers' processor gives\n"
+        'generator.set_model_input("input_features", features)\n'
+        f"generator.append_tokens(np.array([[{words['start']}]], np.int32))"
+    )
 
 
 def _overlay(graph: Graph, folder: Path) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import onnxruntime
 import torch
 
-from torchferry.deployer.cache import KeepsCache, cache_class, cache_name, empty_cache
-from torchferry.errors import RunError
+from torchferry.deployer.cache import KeepsCache, cache_name, empty_cache, own_cache
+from torchferry.deployer.inputs import check_tokens, explain_refusal
+from torchferry.errors import RunError, UsageError
 from torchferry.runner import open_session, to_tensor
 from torchferry.seams.ort import ort_errors
 from torchferry.zoo.library import import_transformers
@@ -62,16 +63,26 @@ def run_values(
     session: onnxruntime.InferenceSession,
     outputs: list[str],
     feeds: dict[str, onnxruntime.OrtValue],
+    config: Any,
 ) -> list[onnxruntime.OrtValue]:
     """Run a graph on values of onnxruntime.
 
+    Args:
+        session: of the graph.
+        outputs: that are wanted.
+        feeds: its inputs by name.
+        config: of the model, to say what does not fit.
+
     Raises:
-        RunError: onnxruntime fails.
+        UsageError: onnxruntime fails, and the inputs are not what the model takes.
+        RunError: onnxruntime fails otherwise.
     """
     try:
         results: list[onnxruntime.OrtValue] = session.run_with_ort_values(outputs, feeds)
     except ort_errors() as error:
-        raise RunError(f"onnxruntime failed: {str(error)[:600]}") from error
+        if reason := explain_refusal(session.get_inputs(), feeds, config.get_text_config()):
+            raise UsageError(f"the deployed model does not run: {reason}") from error
+        raise RunError(f"onnxruntime failed: {' '.join(str(error).split())[:300]}") from error
     return results
 
 
@@ -105,8 +116,7 @@ def _decoder_class() -> type[Any]:
             **_: Any,
         ) -> Any:
             """Logits of some tokens (batch, sequence, vocabulary) and the cache after them."""
-            held = cache if cache is not None else past_key_values
-            held = cache_class()() if held is None else held
+            held = own_cache(cache if cache is not None else past_key_values)
             tensors = _complete(input_ids, attention_mask, position_ids, held.get_seq_length())
             logits = _step(self, tensors, held)
             output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
@@ -120,14 +130,16 @@ def _complete(
     input_ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor | None, past: int
 ) -> dict[str, torch.Tensor]:
     """The inputs beside the cache; a mask that is left out masks nothing."""
+    check_tokens("input_ids", input_ids, mask, past)
     batch, length = input_ids.shape
-    mask = torch.ones(batch, past + length, dtype=torch.int64) if mask is None else mask
+    mask = torch.ones(batch, past + length) if mask is None else mask
+    mask = mask.to(torch.int64)
     if positions is None:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
     return {
-        "input_ids": input_ids,
+        "input_ids": input_ids.to(torch.int64),
         "attention_mask": mask,
-        "position_ids": positions[:, -length:].expand(batch, -1),
+        "position_ids": positions[:, -length:].expand(batch, -1).to(torch.int64),
     }
 
 
@@ -142,7 +154,7 @@ def _step(model: Any, tensors: dict[str, torch.Tensor], held: Any) -> torch.Tens
         if name.startswith(PAST):
             batch = len(tensors["input_ids"])
             feeds[name] = held.values.get(name) or empty_cache(value, batch)
-    results = run_values(model.session, model.outputs, feeds)
+    results = run_values(model.session, model.outputs, feeds, model.config)
     named = dict(zip(model.outputs, results, strict=True))
     logits = to_tensor(named.pop("logits"))
     if logits is None:

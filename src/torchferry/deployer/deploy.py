@@ -16,7 +16,7 @@ import torch
 
 from torchferry.deployer import summary
 from torchferry.deployer.assemble import assemble_graphs
-from torchferry.deployer.build import RENAMED, Wanted, build_graphs
+from torchferry.deployer.build import FLOATS, RENAMED, Wanted, build_graphs
 from torchferry.deployer.card import write_card
 from torchferry.deployer.corpus import (
     calibration_rows,
@@ -32,6 +32,7 @@ from torchferry.deployer.huggingface import (
     write_configs,
     write_tokenizer,
 )
+from torchferry.deployer.inputs import context_of
 from torchferry.deployer.kind import KINDS, Kind, check_cache, check_runtimes, kind_of, task_of
 from torchferry.deployer.layout import (
     MODEL,
@@ -55,12 +56,12 @@ from torchferry.report import html
 from torchferry.report.model import Report
 from torchferry.sources.source import Source, load_source
 from torchferry.values.fast_path import disable_fast_paths
+from torchferry.zoo.inputs.text import parameters_of
 
 __all__ = ["Options", "deploy"]
 
 _STEPS = 16  # tokens that are generated in every runtime
 _BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
-_LENGTHS = ("max_position_embeddings", "max_target_positions", "n_positions")
 _LONGEST = 2048  # tokens, of models that do not say how many they take
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
@@ -139,13 +140,19 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
     with steps.step("load model") as say:
         plan = _planned(model, names, precisions, options.get("inputs"), options.get("calibrate"))
         say(plan.kind)
+    fitted = options.get("calibrate") or options.get("target_loss") or size
+    if plan.kind == "speech" and fitted not in (None, "none"):
+        raise UsageError(
+            f"{model} hears, and int4 is fitted to texts: leave out --calibrate, --target-loss "
+            "and --target-size, and every weight gets the nearest grid"
+        )
     wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
     half = partial(_half, plan, options.get("inputs"))
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
-        build = partial(build_graphs, wanted=wanted, kernel=KINDS[plan.kind].kernel)
+        build = partial(build_graphs, kernel=KINDS[plan.kind].kernel)
         built = (build if plan.graphs[0].parts == (MODEL,) else assemble_graphs)(
-            plan.source, half, plan.graphs, folder,
+            plan.source, half, plan.graphs, folder, wanted,
             steps=steps, target="onnxruntime", opset=options.get("opset"),
             budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
@@ -215,9 +222,9 @@ def _planned(
     generates = KINDS[kind].generates and config is not None
     text = config.get_text_config() if generates and kind == "decoder" else config
     vocabulary = int(text.vocab_size) if generates else 0
-    longest = next((n for name in _LENGTHS if (n := getattr(text, name, 0))), _LONGEST)
+    longest = context_of(text) or _LONGEST
     rows: Sequence[Any] = ()
-    if "int4" in precisions and str(calibrate) != "none":
+    if "int4" in precisions and str(calibrate) != "none" and kind != "speech":
         path = None if calibrate is None else Path(calibrate)
         rows = calibration_rows(tokenizer, vocabulary, longest, path)
     pad = _pad_token(source.model, tokenizer, vocabulary)
@@ -327,10 +334,14 @@ def _named(outputs: Any) -> dict[str, torch.Tensor]:
 
 
 def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: str) -> None:
+    model: Any = plan.source.model
     task = task_of(type(_configured(plan)).__name__)
-    calls = {"encoder": "text", "image": "image", "audio": "audio", "speech": "speech"}
-    call = calls.get(plan.kind, "tokens")
-    words = {"name": name, "task": task.name, "optimum": task.optimum, "call": call}
+    first = next(name for name in ("input_ids", *FLOATS) if name in parameters_of(model))
+    shapes = [tuple(x.shape) for _, fed in plan.source.input_sets
+              if isinstance(x := fed.get(first), torch.Tensor)]  # fmt: skip
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", 0)
+    words = {"name": name, "task": task.name, "optimum": task.optimum, "kind": plan.kind,
+             "input": first, "shape": str((shapes or [()])[0]), "start": str(start)}  # fmt: skip
     title = Path(plan.title).name
     write_card(folder, title, tables, graphs=plan.graphs, runtimes=plan.runtimes, words=words)
     html.dump(report, folder / "report.html")

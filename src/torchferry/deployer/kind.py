@@ -182,8 +182,8 @@ def check_runtimes(
             f"genai runs models that hear {2 * _POSITIONS} frames at a time, and {title} hears "
             f"{2 * frames}: leave genai out of --for"
         )
-    if "int4" in precisions and kind != "decoder":
+    if "int4" in precisions and not KINDS[kind].generates:
         raise UsageError(
-            f"int4 is for decoders, and {title} is an {_NOUNS.get(kind, kind)} model: int8 takes "
+            f"int4 is for models that generate tokens, and {title} is an {kind} model: int8 takes "
             "half the size of fp16 and computes nearly the same"
         )

@@ -10,7 +10,7 @@ from torchferry.errors import UsageError
 
 __all__ = [
     "DECODER", "ENCODER", "FOLDER", "GENAI", "GRAPHS", "MODEL", "PRECISIONS", "RUNTIMES",
-    "Graph", "chosen_graphs", "genai_files", "optimum_names", "read_choice",
+    "Graph", "chosen_graphs", "genai_files", "optimum_names", "precision_of", "read_choice",
 ]  # fmt: skip
 
 FOLDER = "onnx"
@@ -67,6 +67,17 @@ GRAPHS = (
     Graph("int4+fp16", "_q4f16", "fp16", "int4", "q4f16"),
 )
 """The last one is for WebGPU: it comes if both int4 and fp16 are asked for."""
+
+
+def precision_of(file: str) -> str:
+    """The name of the graph that a file of a deployed folder holds; its stem if it is none.
+
+    >>> precision_of("onnx/decoder_model_merged_q4.onnx")
+    'int4'
+    """
+    stem = Path(file).stem
+    ends = {f"{part}{graph.end}": graph.name for graph in GRAPHS for part in (MODEL, DECODER)}
+    return ends.get(stem, stem)
 
 
 def genai_files(graph: Graph, folder: Path) -> dict[str, Path]:

@@ -50,7 +50,9 @@ def _margins(logits: torch.Tensor) -> list[float]:
     return [float(value) for value in apart]
 
 
-def predict(model: Any, ids: torch.Tensor, sound: Sound | None = None) -> torch.Tensor:
+def predict(
+    model: Any, ids: torch.Tensor, sound: Sound | None = None, **options: Any
+) -> torch.Tensor:
     """Logits (batch, sequence, vocabulary) of the tokens that follow in some texts.
 
     Args:
@@ -58,13 +60,14 @@ def predict(model: Any, ids: torch.Tensor, sound: Sound | None = None) -> torch.
             to write.
         ids: tokens (batch, sequence).
         sound: what a model of speech hears, one recording.
+        options: more arguments of the model.
     """
     if sound is not None:
-        outputs = model(input_features=sound.input_features, decoder_input_ids=ids)
+        outputs = model(input_features=sound.input_features, decoder_input_ids=ids, **options)
     elif model.config.is_encoder_decoder:
-        outputs = model(input_ids=ids, decoder_input_ids=ids)
+        outputs = model(input_ids=ids, decoder_input_ids=ids, **options)
     else:
-        outputs = model(ids)
+        outputs = model(ids, **options)
     logits: torch.Tensor = outputs.logits
     return logits
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchferry.deployer.reference import predict
 from torchferry.quantizer.choice import Unit
 from torchferry.quantizer.grid import Grid, round_to_grid
 from torchferry.quantizer.linears import Linear
@@ -54,6 +55,7 @@ def measure_sensitivity(
     linears: Sequence[Linear],
     recipe: Recipe,
     rows: Sequence[torch.Tensor],
+    parameters: Mapping[str, nn.Parameter],
     *,
     seconds: float = 120.0,
 ) -> list[Unit]:
@@ -67,12 +69,12 @@ def measure_sensitivity(
         linears: of its graph, the head not among them.
         recipe: bits and block.
         rows: tokens (1, sequence) to measure on: the first 128 are used.
+        parameters: of the model, by the names of its graph's weights.
         seconds: for taking roles apart.
 
     Returns:
         Units that cover every weight once, in the graph's order.
     """
-    parameters = parameters_by_name(model)
     run = partial(_log_probabilities, model, rows[0][:, :_TOKENS])
     wanted = run()
 
@@ -97,7 +99,7 @@ def measure_sensitivity(
 
 def _log_probabilities(model: Any, ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        logits: torch.Tensor = model(ids).logits[0]
+        logits = predict(model, ids)[0]
     return logits.float().log_softmax(-1)
 
 

@@ -12,8 +12,9 @@ import onnxruntime
 import torch
 from torch import nn
 
-from torchferry.deployer.cache import KeepsCache, cache_class, cache_name, empty_cache
+from torchferry.deployer.cache import KeepsCache, cache_name, empty_cache, own_cache
 from torchferry.deployer.decoder import PAST, PRESENT, load_decoder, read_settings, run_values
+from torchferry.deployer.inputs import check_tokens
 from torchferry.deployer.layout import DECODER, ENCODER
 from torchferry.deployer.merge import CROSS
 from torchferry.runner import open_session, to_tensor
@@ -47,9 +48,9 @@ def load_seq2seq(folder: Path, path: Path, threads: int = 0) -> Any:
 class _SessionEncoder(nn.Module):
     """What transformers calls for the states of the encoder."""
 
-    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession, config: Any) -> None:
         super().__init__()
-        self.session = session
+        self.session, self.config = session, config
         self.types = {value.name: value.type for value in session.get_inputs()}
         self.main_input_name = next(iter(self.types))
 
@@ -61,6 +62,8 @@ class _SessionEncoder(nn.Module):
         **_: Any,
     ) -> Any:
         """States (batch, sequence, hidden); a mask that is left out masks nothing."""
+        if "input_ids" in self.types:
+            check_tokens("input_ids", input_ids, attention_mask)
         if input_ids is not None and attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         known = {
@@ -73,7 +76,7 @@ class _SessionEncoder(nn.Module):
             for name, kind in self.types.items()
             if (tensor := known.get(name)) is not None
         }
-        (states,) = run_values(self.session, ["last_hidden_state"], feeds)
+        (states,) = run_values(self.session, ["last_hidden_state"], feeds, self.config)
         outputs = import_transformers("generation").modeling_outputs.BaseModelOutput
         return outputs(last_hidden_state=to_tensor(states))
 
@@ -122,7 +125,7 @@ def _seq2seq_class(speech: bool) -> type[Any]:
 
         def __init__(self, config: Any, encoder: Any, session: Any) -> None:
             super().__init__(config)
-            self.encoder, self.session = _SessionEncoder(encoder), session
+            self.encoder, self.session = _SessionEncoder(encoder, config), session
             self.inputs = {value.name: value for value in session.get_inputs()}
             self.outputs = [value.name for value in session.get_outputs()]
             self.generation_config = library.GenerationConfig.from_model_config(config)
@@ -141,8 +144,8 @@ def _seq2seq_class(speech: bool) -> type[Any]:
             **more: Any,
         ) -> Any:
             """Logits of the decoder's tokens (batch, sequence, vocabulary) and the cache."""
-            held = more.get("cache", more.get("past_key_values"))
-            held = cache_class()() if held is None else held
+            held = own_cache(more.get("cache", more.get("past_key_values")))
+            check_tokens("decoder_input_ids", decoder_input_ids)
             if encoder_outputs is None:
                 heard = more.get("input_features")
                 encoder_outputs = self.encoder(input_ids, attention_mask, heard)
@@ -176,7 +179,8 @@ def _step(
         if name.startswith(PAST):
             feeds[name] = held.values.get(name) or empty_cache(value, batch)
     wanted = [name for name in model.outputs if not (later and CROSS in name)]
-    results = dict(zip(wanted, run_values(model.session, wanted, feeds), strict=True))
+    values = run_values(model.session, wanted, feeds, model.config)
+    results = dict(zip(wanted, values, strict=True))
     logits = to_tensor(results.pop("logits"))
     if logits is None:  # numbers have a dtype in torch
         raise AssertionError
@@ -186,9 +190,11 @@ def _step(
 
 
 def _value(tensor: torch.Tensor, kind: str) -> onnxruntime.OrtValue:
-    """A tensor in the dtype that a graph wants, if it is a floating point one."""
+    """A tensor in the dtype that a graph wants."""
     if tensor.is_floating_point():
         tensor = tensor.half() if kind == "tensor(float16)" else tensor.float()
+    elif kind == "tensor(int64)":
+        tensor = tensor.to(torch.int64)
     return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.contiguous().numpy())
 
 

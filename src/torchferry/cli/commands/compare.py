@@ -37,7 +37,12 @@ _ModelArgument = Annotated[
         help="What export takes (inspect sources lists it), another .onnx file, or a dump.",
     ),
 ]
-_OnnxArgument = Annotated[Path, typer.Argument(metavar="ONNX", help="The .onnx file.")]
+_OnnxArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ONNX", help="The .onnx file, or the folder that export or deploy wrote."
+    ),
+]
 _InputsOption = Annotated[
     str | None,
     typer.Option(
@@ -110,7 +115,7 @@ def compare(
         reference, sets, notes = _reference(model, inputs, sizes, kind)
         found = comparer.compare(
             reference,
-            onnx,
+            Path(_onnx_in(str(onnx))),
             sets,
             feed=feed.value,
             against=against,
@@ -154,7 +159,19 @@ def _is_dump(folder: Path) -> bool:
 
 
 def _onnx_in(model: str) -> str:
-    """The ONNX model in a folder that an export wrote, which is no Hugging Face folder."""
+    """The ONNX model in a folder that an export or a deployment wrote; a file as it is."""
+    from torchferry.deployer.layout import ENCODER
+    from torchferry.deployer.manifest import is_deployed, read_manifest
+    from torchferry.errors import UsageError
+
     folder = Path(model)
+    if is_deployed(folder):
+        graph = folder / read_manifest(folder).graphs[0]
+        if graph.with_name(f"{ENCODER}.onnx").is_file():
+            raise UsageError(
+                f"{folder} holds an encoder and a decoder, which are compared one by one: give a "
+                f"file of {graph.parent}"
+            )
+        return str(graph)
     exported = (folder / "model.onnx").is_file() and not (folder / "config.json").exists()
     return str(folder / "model.onnx") if exported else model
