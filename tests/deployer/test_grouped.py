@@ -11,6 +11,7 @@ from deployer_folders import save_wide_llama
 from torchferry.deployer.build import export_graph
 from torchferry.deployer.grouped import group_attention
 from torchferry.exporter.steps import Steps
+from torchferry.quantizer import RECIPES, quantize_file
 from torchferry.runner import open_session
 from torchferry.sources.source import load_source
 
@@ -45,6 +46,34 @@ def test_weights_stay_in_their_file_and_every_layer_is_changed(wide):
     assert "position_ids" not in {value.name for value in model.graph.inputs}
     assert not (folder / "fast.onnx_data").exists()
     assert (folder / "fast.onnx").stat().st_size < 60_000
+
+
+def test_queries_keys_and_values_of_one_product_go_to_the_kernel_together(wide):
+    folder, _ = wide
+    quantize_file(folder / "model.onnx", folder / "model_q4.onnx", RECIPES["int4"])
+    model = ir.load(folder / "model_q4.onnx")
+    before = sum(node.op_type == "Split" for node in model.graph)
+    assert group_attention(model, CONTEXT) == ""
+    sites = [node for node in model.graph if node.op_type == "GroupQueryAttention"]
+    assert [node.inputs[0].producer().op_type for node in sites] == ["MatMulNBits"] * 2
+    assert all(node.inputs[1] is node.inputs[2] is None for node in sites)
+    # Those of the gate and what it lets through stay.
+    assert (before, sum(node.op_type == "Split" for node in model.graph)) == (4, 2)
+    ir.save(model, folder / "fast_q4.onnx")
+    ours, plain = (open_session(folder / name) for name in ("fast_q4.onnx", "model_q4.onnx"))
+    for batch in (1, 3):
+        ids = np.arange(5 * batch).reshape(batch, 5) + 4
+        fed = {"input_ids": ids, "attention_mask": np.ones_like(ids),
+               "position_ids": np.arange(5)[None].repeat(batch, 0)}  # fmt: skip
+        results = [
+            session.run(["logits"], {
+                value.name: fed[value.name] if value.name in fed
+                else np.zeros((batch, 2, length, 16), np.float32)
+                for value in session.get_inputs()
+            })[0]
+            for session, length in ((ours, CONTEXT), (plain, 0))
+        ]  # fmt: skip
+        np.testing.assert_allclose(*results, atol=0.05 * np.abs(results[1]).max())
 
 
 @pytest.mark.parametrize("lengths", [(5,), (1,), (6, 3, 9)])

@@ -52,7 +52,9 @@ def test_a_cache_of_another_class_or_of_another_batch_is_refused(deployed):
     with pytest.raises(UsageError, match=r"cannot go on with DynamicCache: leave out"):
         model.generate(IDS, past_key_values=transformers.DynamicCache())
     held = model(IDS)[cache_name()]
-    with pytest.raises(UsageError, match=r"batch_size is 2 in input_ids, and 1 in past_key_values"):
+    with pytest.raises(
+        UsageError, match=r"batch_size is 2 in input_ids, and 1 in past_key_values"
+    ):
         model(torch.tensor([[5], [6]]), past_key_values=held)
 
 

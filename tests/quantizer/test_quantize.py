@@ -87,6 +87,49 @@ def test_a_weight_that_is_named_keeps_eight_bits_and_grids_are_used(tmp_path, rn
     assert (stored.const_value.numpy() == grid.packed()[0]).all()
 
 
+def save_attention(path, rng, *, sizes, opset):
+    """Products of one operand, as those of queries, keys and values; the last has a bias."""
+    x = value("x", ["batch", 64])
+    ws = [weight(f"w{i}", rng.standard_normal((64, n)).astype(np.float32))
+          for i, n in enumerate(sizes)]  # fmt: skip
+    bias = weight("bias", rng.standard_normal(sizes[-1]).astype(np.float32))
+    nodes = [ir.node("MatMul", [x, w]) for w in ws[:-1]]
+    nodes.append(ir.node("Gemm", [x, ws[-1], bias]))
+    joined = ir.node("Concat", [node.outputs[0] for node in nodes], {"axis": 1})
+    head = weight("head", rng.standard_normal((sum(sizes), 24)).astype(np.float32))
+    last = ir.node("MatMul", [joined.outputs[0], head])
+    return save_model(path, [x], [*nodes, joined, last], [*ws, bias, head], opset=opset)
+
+
+@pytest.mark.parametrize(
+    ("wide", "sizes", "products"),
+    [((), (64, 32, 48), [144, 24]), ({"w1"}, (64, 32, 48), [112, 32, 24]),
+     ((), (32,) * 6, [128, 64, 24])],
+)  # fmt: skip
+@pytest.mark.parametrize("opset", [14, 20])
+def test_products_of_one_operand_become_one(tmp_path, rng, wide, sizes, products, opset):
+    source = save_attention(tmp_path / "m.onnx", rng, sizes=sizes, opset=opset)
+    linears = list(find_linears(io.load(source).graph))
+    shifted = round_to_grid(linears[0].rows(0, sizes[0]) + 1, 4)
+    done = quantize_file(
+        source, tmp_path / "q.onnx", RECIPES["int4"], wide=wide, grids={"w0": shifted}
+    )
+    made = [node for node in io.load(done.path).graph if node.op_type == "MatMulNBits"]
+    assert sorted(node.attributes.get_int("N") for node in made) == sorted(products)
+    assert done.bits == {f"w{i}": 8 if f"w{i}" in wide else 4 for i in range(len(sizes))} | {
+        "head": 8
+    }
+    grids = [round_to_grid(one.rows(0, one.shape[0]), done.bits[one.name]) for one in linears]
+    matrices = [grid.values().T.astype(np.float64) for grid in (shifted, *grids[1:])]
+    bias = io.load(source).graph.initializers["bias"].const_value.numpy()
+    for batch in (1, 3):
+        x = rng.standard_normal((batch, 64)).astype(np.float32)
+        parts = [x @ matrix for matrix in matrices[:-1]]
+        parts[-1] += bias
+        wanted = np.concatenate(parts, 1) @ matrices[-1]
+        assert np.abs(run(done.path, x=x) - wanted).max() < 0.03 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_dynamic_int8_is_near(tmp_path, rng, tied):
     source = save_language_model(tmp_path / "m.onnx", rng, tied=tied)

@@ -9,6 +9,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,9 @@ def _count_tokens(graph: ir.Graph, mask: ir.Value) -> list[ir.Value]:
 def _replace(graph: ir.Graph, site: _Site, more: list[ir.Value]) -> None:
     node = site.node
     get = node.attributes
+    operands = [site.query, site.key, node.inputs[2]]
+    if (packed := _packed(operands)) is not None:
+        operands = [packed, None, None]
     attributes = {
         "num_heads": get.get_int("q_num_heads", 0), "kv_num_heads": get.get_int("kv_num_heads", 0),
         "do_rotary": int(site.angles is not None), "rotary_interleaved": site.interleaved,
@@ -201,7 +205,7 @@ def _replace(graph: ir.Graph, site: _Site, more: list[ir.Value]) -> None:
     floats = {name: get.get_float(name, 0.0) for name in ("scale", "softcap") if name in get}
     grouped = ir.node(
         "GroupQueryAttention",
-        [site.query, site.key, node.inputs[2], node.inputs[4], node.inputs[5], *more],
+        [*operands, node.inputs[4], node.inputs[5], *more],
         attributes={**attributes, **floats},
         domain=_MICROSOFT,
         num_outputs=3,
@@ -212,3 +216,13 @@ def _replace(graph: ir.Graph, site: _Site, more: list[ir.Value]) -> None:
     for before, after in zip(node.outputs, grouped.outputs, strict=False):
         ir.convenience.replace_all_uses_with(before, after, replace_graph_outputs=True)
     graph.remove(node, safe=True)
+
+
+def _packed(operands: Sequence[ir.Value | None]) -> ir.Value | None:
+    """The value that queries, keys and values are the parts of, as the kernel takes it too."""
+    maker = None if operands[0] is None else operands[0].producer()
+    if maker is None or maker.op_type != "Split" or list(maker.outputs) != list(operands):
+        return None
+    value = maker.inputs[0]
+    rank = None if value is None or value.shape is None else value.shape.rank()
+    return value if maker.attributes.get_int("axis", 0) in (-1, rank and rank - 1) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,24 +52,36 @@ class Stored:
 
 
 def store_blocks(
-    linear: Linear, recipe: Recipe, bits: int, scratch: Scratch, grid: Grid | None = None
+    linears: Sequence[Linear],
+    recipe: Recipe,
+    bits: int,
+    scratch: Scratch,
+    grids: Mapping[str, Grid] | None = None,
 ) -> Stored:
-    """Quantize the weight of a product, a few rows at a time.
+    """Quantize the weights of products of one operand, a few rows at a time, as one matrix.
 
     Args:
-        linear: the product.
+        linears: the products; the rows of their weights (N, K) stand below each other.
         recipe: the size of a block.
         bits: 4 or 8.
         scratch: gets the tensors.
-        grid: codes that were found otherwise; the nearest ones when ``None``.
+        grids: codes that were found otherwise, by the weight's name; the nearest ones for others.
     """
-    chunks = _grids(linear, bits, recipe.block) if grid is None else iter([grid])
-    return _store(linear.name, linear.weight, linear.shape, chunks, scratch)
+    known = grids or {}
+
+    def each() -> Iterator[Grid]:
+        for one in linears:
+            grid = known.get(one.name)
+            yield from _grids(one, bits, recipe.block) if grid is None else (grid,)
+
+    shape = (sum(one.shape[0] for one in linears), linears[0].shape[1])
+    name = "+".join(one.name for one in linears)
+    return _store(name, linears[0].weight, shape, each(), scratch)
 
 
 def store_rows(table: Table, recipe: Recipe, scratch: Scratch) -> Stored:
     """Quantize a table of which rows are looked up."""
-    return store_blocks(Linear(table.node, table.weight, swapped=True), recipe, 8, scratch)
+    return store_blocks([Linear(table.node, table.weight, swapped=True)], recipe, 8, scratch)
 
 
 def _grids(linear: Linear, bits: int, block: int) -> Iterator[Grid]:
@@ -110,25 +122,36 @@ def _store(
     )
 
 
-def multiply(linear: Linear, stored: Stored, recipe: Recipe) -> list[ir.Node]:
-    """The nodes that take the place of a product; the last makes its output."""
-    rows, columns = stored.shape
+def multiply(
+    linears: Sequence[Linear], stored: Stored, recipe: Recipe
+) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes that take the place of products of one operand, and the output of each."""
+    first = linears[0].node
     product = ir.node(
         "MatMulNBits",
-        [linear.node.inputs[0], *stored.values],
+        [first.inputs[0], *stored.values],
         {
-            "K": columns,
-            "N": rows,
+            "K": stored.shape[1],
+            "N": stored.shape[0],
             "bits": stored.bits,
             "block_size": stored.block,
             "accuracy_level": recipe.accuracy,
         },
         domain=MICROSOFT,
-        name=linear.node.name,
+        name=first.name,
     )
-    bias = linear.node.inputs[2] if len(linear.node.inputs) > 2 else None
-    added = [ir.node("Add", [product.outputs[0], bias])] if bias is not None else []
-    return [product, *added]
+    nodes, parts = [product], list(product.outputs)
+    if len(linears) > 1:
+        content = np.array([one.shape[0] for one in linears], np.int64)
+        sizes = ir.node("Constant", [], {"value": ir.tensor(content)})
+        parted = ir.node("Split", [*parts, *sizes.outputs], {"axis": -1}, num_outputs=len(linears))
+        nodes, parts = [*nodes, sizes, parted], list(parted.outputs)
+    for place, one in enumerate(linears):
+        bias = one.node.inputs[2] if len(one.node.inputs) > 2 else None
+        if bias is not None:
+            nodes.append(ir.node("Add", [parts[place], bias]))
+            parts[place] = nodes[-1].outputs[0]
+    return nodes, parts
 
 
 def look_up(table: Table, stored: Stored) -> list[ir.Node]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from torchferry.quantizer.scratch import Scratch
 __all__ = ["Quantized", "quantize_file"]
 
 _OLDEST = 14  # of the operators that look rows up: Reshape as it is written
+_TOGETHER = 4  # products of one operand that become one
 
 
 @dataclass(frozen=True)
@@ -149,30 +151,65 @@ def _quantize_blocks(
             bits[str(weight.name)] = 8
         _replace(graph, table.node, look_up(table, stored[weight]), stored[weight].values)
     last = linears[-1].weight  # the head: the last product of a language model
-    for linear in linears:
-        name, weight = linear.name, linear.weight
+    counts = {
+        one.weight: 8 if one.name in wide else recipe.head if one.weight is last else recipe.bits
+        for one in linears
+    }
+    for group in _groups(linears, counts, stored):
+        weight, count = group[0].weight, counts[group[0].weight]
         if weight not in stored:
-            count = 8 if name in wide else recipe.head if weight is last else recipe.bits
-            grid = grids.get(name) if count == recipe.bits else None
-            stored[weight] = store_blocks(linear, recipe, count, scratch, grid)
-            bits[name] = count
-        nodes = multiply(linear, stored[weight], recipe)
-        _replace(graph, linear.node, nodes, stored[weight].values)
+            known = {} if count != recipe.bits else grids
+            stored[weight] = store_blocks(group, recipe, count, scratch, known)
+            bits |= {one.name: count for one in group}
+        nodes, outputs = multiply(group, stored[weight], recipe)
+        _replace_all(graph, [one.node for one in group], nodes, outputs, stored[weight].values)
     return bits
+
+
+def _groups(
+    linears: Sequence[Linear], counts: Mapping[ir.Value, int], stored: Collection[ir.Value]
+) -> list[list[Linear]]:
+    """Products of one operand in the same number of bits, as those of attention; others alone.
+
+    Together they round the operand to eight bits once, and a thread gets more rows at a time.
+    """
+    uses = Counter(one.weight for one in linears)
+    groups: dict[tuple[object, ...], list[Linear]] = {}
+    for number, one in enumerate(linears):
+        alone = uses[one.weight] > 1 or one.weight in stored
+        key = (number,) if alone else (one.node.inputs[0], counts[one.weight], one.weight.dtype)
+        group = groups.setdefault(key, [])
+        if len(group) == _TOGETHER:  # what is computed at once is in memory twice
+            groups[number, *key] = group
+            groups[key] = group = []
+        group.append(one)
+    return list(groups.values())
 
 
 def _replace(
     graph: ir.Graph, old: ir.Node, nodes: list[ir.Node], initializers: Collection[ir.Value]
 ) -> None:
     """Put nodes in the place of one; the last of them makes its output."""
+    _replace_all(graph, [old], nodes, [nodes[-1].outputs[0]], initializers)
+
+
+def _replace_all(
+    graph: ir.Graph,
+    old: Sequence[ir.Node],
+    nodes: Sequence[ir.Node],
+    outputs: Sequence[ir.Value],
+    initializers: Collection[ir.Value],
+) -> None:
+    """Put nodes in the place of others, where the first stands, each with an output of its own."""
     for value in initializers:
         if value.name not in graph.initializers:
             graph.register_initializer(value)
-    before, after = old.outputs[0], nodes[-1].outputs[0]
-    after.type, after.shape, after.name = before.type, before.shape, before.name
-    graph.insert_before(old, nodes)
-    ir.convenience.replace_all_uses_with(before, after, replace_graph_outputs=True)
-    graph.remove(old, safe=True)
+    graph.insert_before(old[0], nodes)
+    for node, after in zip(old, outputs, strict=True):
+        before = node.outputs[0]
+        after.type, after.shape, after.name = before.type, before.shape, before.name
+        ir.convenience.replace_all_uses_with(before, after, replace_graph_outputs=True)
+    graph.remove(list(old), safe=True)
 
 
 def _remove_unread(graph: ir.Graph, weights: Collection[ir.Value]) -> None:
