@@ -10,10 +10,12 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+import torch
 from torch import nn
 
 from torchferry.deployer.calibrate import fit_grids
 from torchferry.deployer.layout import GRAPHS, Graph
+from torchferry.deployer.ranges import quantize_image_model
 from torchferry.deployer.sensitivity import measure_sensitivity, parameters_by_name
 from torchferry.errors import UsageError
 from torchferry.exporter.export import export
@@ -80,6 +82,7 @@ class Built:
         bits: of each quantized weight, by the graph's name.
         units: what 4 bits cost in each weight, if that was measured.
         fitted: how many weights were fitted to texts.
+        floats: how many convolutions of int8 stay floats, as they cost most.
         exports: the reports of the graphs in floating point, by ``fp32`` and ``fp16``.
     """
 
@@ -87,6 +90,7 @@ class Built:
     bits: dict[str, dict[str, int]] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
     fitted: int = 0
+    floats: int = 0
     exports: dict[str, Report] = field(default_factory=dict)
 
 
@@ -219,7 +223,12 @@ def build_graphs(
         wide, grids = choice if graph in narrow else (frozenset[str](), {})
         with steps.step(f"quantize {graph.name}") as say:
             plain, path = folder / _BASES[graph.floats].path, folder / graph.path
-            done = quantize_file(plain, path, RECIPES[name], wide=wide, grids=grids)
+            if name == "int8-dynamic":
+                feeds = [{n: x for n, x in fed.items() if isinstance(x, torch.Tensor)}
+                         for _, fed in source.input_sets]  # fmt: skip
+                done, built.floats = quantize_image_model(plain, path, RECIPES[name], feeds)
+            else:
+                done = quantize_file(plain, path, RECIPES[name], wide=wide, grids=grids)
             say(f"{len(done.bits)} weights")
         built.bits[graph.name] = dict(done.bits)
     _remove_bases(graphs, folder)

@@ -143,6 +143,7 @@ def _data(graphs: Sequence[Graph], built: Built, proof: Proof) -> dict[str, Any]
         ],
         "sensitivity": [{"name": u.name, "kl": u.cost, "extra": u.extra} for u in built.units],
         "fitted": built.fitted,
+        "floats": built.floats,
         "exports": {floats: done.data for floats, done in built.exports.items()},
         **describe_runs(proof),
     }  # fmt: skip

@@ -25,6 +25,12 @@ from torchferry.quantizer.grid import Grid
 from torchferry.quantizer.linears import Linear, Table, find_linears, find_tables
 from torchferry.quantizer.recipe import Recipe
 from torchferry.quantizer.scratch import Scratch
+from torchferry.quantizer.static import (
+    Convolution,
+    Range,
+    find_convolutions,
+    quantize_convolutions,
+)
 
 __all__ = ["Quantized", "quantize_file"]
 
@@ -54,6 +60,8 @@ def quantize_file(
     *,
     wide: Collection[str] = (),
     grids: Mapping[str, Grid] | None = None,
+    seen: Mapping[str, Range] | None = None,
+    floats: Collection[str] = (),
 ) -> Quantized:
     """Write a model with the weights of its products and look-ups in few bits.
 
@@ -66,16 +74,24 @@ def quantize_file(
         recipe: one of `RECIPES`, or your own.
         wide: names of weights that get 8 bits whatever the recipe says.
         grids: codes found otherwise, by the weight's name, for weights that are not in ``wide``.
+        seen: ranges by name, of the values that convolutions read and give; these get 8 bits too.
+        floats: names of weights of convolutions that stay as they are.
 
     Raises:
         UsageError: the model cannot be read, has nothing to quantize or an opset that is too old,
             or the files cannot be written.
     """
     model = io.load(source)
-    _check(model, source, recipe)
+    convolutions = [
+        one
+        for one in find_convolutions(model.graph)
+        if one.name not in floats and {*one.values} <= {*(seen or {})}
+    ]
+    _check(model, source, recipe, convolutions)
     try:
         with Scratch(path.with_name(f".torchferry-{secrets.token_hex(8)}.scratch")) as scratch:
             bits = _quantize(model, recipe, scratch, wide, grids or {})
+            bits |= quantize_convolutions(model.graph, convolutions, seen or {}, scratch)
             io.save(model, path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
@@ -83,7 +99,9 @@ def quantize_file(
     return Quantized(path, bits, size)
 
 
-def _check(model: ir.Model, source: Path, recipe: Recipe) -> None:
+def _check(
+    model: ir.Model, source: Path, recipe: Recipe, convolutions: Collection[Convolution]
+) -> None:
     opset = model.opset_imports.get("", 0)
     if opset < _OLDEST:
         raise UsageError(
@@ -91,7 +109,7 @@ def _check(model: ir.Model, source: Path, recipe: Recipe) -> None:
             "model again, without --opset"
         )
     linears = list(find_linears(model.graph))
-    if not linears:
+    if not linears and not convolutions:
         raise UsageError(f"{source} has no product with a constant matrix: use fp32 or fp16")
     half = {linear.weight.dtype for linear in linears} - {ir.DataType.FLOAT}
     if recipe.kernel == "dynamic" and half:
