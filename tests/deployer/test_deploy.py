@@ -212,10 +212,14 @@ def test_models_of_images_and_sounds(tmp_path, name, processor, precisions, monk
 
 
 @pytest.mark.slow
-def test_a_network_without_large_products_has_no_eight_bits(tmp_path):
-    with pytest.raises(UsageError, match="has no product with a constant matrix: use fp32 or fp1"):
-        deploy("zoo:resnet/image-classification", tmp_path / "out", precisions="int8", budget=1)
-    assert not list(tmp_path.iterdir())
+def test_convolutions_get_eight_bits_by_recorded_ranges(tmp_path):
+    report = deploy("zoo:resnet/image-classification", tmp_path / "out", precisions="int8,fp32",
+                    budget=60)  # fmt: skip
+    assert report.ok, report.problems
+    sizes = {graph["name"]: graph for graph in report.data["graphs"]}
+    assert sizes["int8"]["bytes"] < 0.5 * sizes["fp32"]["bytes"]
+    assert len(sizes["int8"]["bits"]) == 5
+    assert report.data["agreements"]["int8"]["least"] > 0.999
 
 
 BAD = [

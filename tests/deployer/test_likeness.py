@@ -16,6 +16,8 @@ def test_vectors_of_padding_are_not_compared():
     seen = compare_outputs([ours], [theirs], [{"attention_mask": mask}])
     assert (seen.vectors, seen.least, seen.largest) == (3, pytest.approx(1), 0)
     assert compare_outputs([ours], [theirs], [{}]).least == pytest.approx(-1)
+    zeros = {"x": torch.zeros(2, 3)}
+    assert compare_outputs([zeros], [zeros], [{}]).least == 1  # a Relu gives such
 
 
 def test_the_main_output_decides_and_nothing_in_common_is_a_fault():

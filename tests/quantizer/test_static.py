@@ -90,3 +90,25 @@ def test_a_weight_of_two_convolutions_and_a_small_one_are_left_alone(tmp_path, r
     nodes.append(ir.node("Conv", [nodes[1].outputs[0], small]))
     source = save_model(tmp_path / "m.onnx", [x], nodes, [w, small])
     assert list(find_convolutions(io.load(source).graph)) == []
+
+
+def test_a_normalization_behind_becomes_part_of_the_weight(tmp_path, rng):
+    x = value("x", ["n", 16, 8, 8])
+    w = weight("w", (rng.standard_normal((16, 16, 3, 3)) / 12).astype(np.float32))
+    rows = [weight(f"p{i}", (rng.random(16) + 0.5).astype(np.float32)) for i in range(4)]
+    conv = ir.node("Conv", [x, w], {"strides": [2, 1]})
+    norm = ir.node("BatchNormalization", [conv.outputs[0], *rows], {"epsilon": 0.1})
+    relu = ir.node("Relu", [norm.outputs[0]])
+    last = ir.node("Neg", [relu.outputs[0]])
+    relu.outputs[0].name = "r"
+    source = save_model(tmp_path / "m.onnx", [x], [conv, norm, relu, last], [w, *rows])
+    feeds = rng.standard_normal((4, 16, 8, 8)).astype(np.float32)
+    wanted = run(source, x=feeds)
+    seen = {n: Range(float(a.min()), float(a.max()), float((a**2).mean()))
+            for n, a in (("x", feeds), ("r", -wanted))}  # fmt: skip
+    done = quantize_file(source, tmp_path / "q.onnx", RECIPE, seen=seen)
+    model = io.load(done.path)
+    assert not any(node.op_type == "BatchNormalization" for node in model.graph)
+    assert done.bits == {"w": 8}
+    for batch in (1, 4):
+        assert np.abs(run(done.path, x=feeds[:batch]) - wanted[:batch]).max() < 0.1

@@ -95,6 +95,7 @@ def compare_outputs(
                 a, b = a[mask.bool()], b[mask.bool()]
             a, b = (x.reshape(-1, x.shape[-1] if x.ndim > 1 else 1) for x in (a, b))
             largest = max(largest, float((a - b).abs().max()))
-            cosines.append(torch.nn.functional.cosine_similarity(a, b, dim=-1))
+            cosine = torch.nn.functional.cosine_similarity(a, b, dim=-1)
+            cosines.append(cosine.where((a != b).any(-1), 1))  # of zeros it would be 0
     every = torch.cat(cosines) if cosines else torch.tensor([float("nan")])
     return Likeness(sum(map(len, cosines)), float(every.mean()), float(every.min()), largest)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
 
 from torchferry.deployer.likeness import Feeds, Outputs, compare_outputs
+from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.quantizer import Quantized, Recipe, quantize_file
 from torchferry.quantizer.linears import find_linears
@@ -20,7 +20,8 @@ from torchferry.runner import open_session
 
 __all__ = ["quantize_image_model", "record_ranges"]
 
-_ENOUGH = 0.99  # cosine of the outputs that differ most
+_ENOUGH = 0.99  # mean cosine of the outputs' vectors
+_DEAD = 1e-8  # of the mean power: a channel with less says nothing
 _SHARE = 8  # of the convolutions, one in so many is left out at a time
 
 
@@ -51,10 +52,16 @@ def quantize_image_model(
     count = 0
     while True:
         done = quantize_file(source, path, recipe, seen=seen, floats=worst[:count])
-        near = compare_outputs(list(_outputs(path, feeds)), wanted, feeds).least >= _ENOUGH
-        if near or count == len(worst):
+        near = compare_outputs(list(_outputs(path, feeds)), wanted, feeds)
+        enough = near.mean >= _ENOUGH and near.distance <= near.limits["int8"]
+        if enough or count == len(worst):
             return done, count
         count = min(len(worst), count + -(-len(worst) // _SHARE))
+        if count == len(worst) and not inner:
+            raise UsageError(
+                f"8 bits cost {source.name} too much in every convolution: use fp16, or give "
+                "inputs like those that the model will see by --inputs"
+            )
 
 
 def record_ranges(
@@ -77,22 +84,22 @@ def record_ranges(
         if name not in fed | present:
             by_name[name].type = by_name[name].type or ir.TensorType(ir.DataType.FLOAT)
             model.graph.outputs.append(by_name[name])
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
+    found: dict[str, list[tuple[torch.Tensor, ...]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
         io.save(model, Path(place) / "model.onnx")
         for outputs, given in zip(_outputs(Path(place) / "model.onnx", feeds), feeds, strict=True):
             for name, lines in found.items():
-                x = outputs[name] if name in outputs else given[name]
-                x = x.float()
-                lines.append((float(x.min()), float(x.max()), float(x.square().mean())))
-    return {
-        name: Range(
-            min(x[0] for x in lines),
-            max(x[1] for x in lines),
-            float(np.mean([x[2] for x in lines])),
-        )
-        for name, lines in found.items()
-    }
+                x = (outputs[name] if name in outputs else given[name]).float().transpose(0, 1)
+                lines.append((x.min(), x.max(), x.flatten(1).square().mean(1)))
+    return {name: _range(lines) for name, lines in found.items()}
+
+
+def _range(lines: Sequence[tuple[torch.Tensor, ...]]) -> Range:
+    """The range of all sets; the power is that of small channels, which noise hurts most."""
+    low, high, powers = (torch.stack(parts) for parts in zip(*lines, strict=True))
+    power = powers.mean(0)
+    floor = _DEAD * float(power.mean()) or 1.0
+    return Range(float(low.min()), float(high.max()), float(1 / (1 / power.clamp(floor)).mean()))
 
 
 def _outputs(path: Path, feeds: Sequence[Feeds]) -> Iterator[Outputs]:

@@ -30,7 +30,7 @@ class Range:
     Attributes:
         low: the least number.
         high: the largest.
-        power: the mean square.
+        power: the mean square, of small channels rather than of large ones.
     """
 
     low: float
@@ -56,12 +56,14 @@ class Convolution:
     Attributes:
         node: the Conv.
         weight: the initializer (outputs, inputs / groups, …), float32.
-        end: its result, behind a Relu if that alone reads it.
+        end: its result, behind a BatchNormalization and a Relu if these alone read it.
+        norm: the BatchNormalization, which becomes part of the weight.
     """
 
     node: ir.Node
     weight: ir.Value
     end: ir.Value
+    norm: ir.Node | None = None
 
     @property
     def name(self) -> str:
@@ -73,15 +75,28 @@ class Convolution:
         """Names of what it reads and of its result, whose ranges are needed."""
         return str(self.node.inputs[0] and self.node.inputs[0].name), str(self.end.name)
 
+    def content(self) -> tuple[Array, Array | None]:
+        """The weight and the bias, with the BatchNormalization in them; float32."""
+        weight = _content(self.weight)
+        before = self.node.inputs[2] if len(self.node.inputs) > 2 else None
+        bias = None if before is None else _content(before)
+        if self.norm is None:
+            return weight, bias
+        factor, shift, mean, variance = map(_content, filter(None, self.norm.inputs[1:]))
+        factor = factor / np.sqrt(variance + self.norm.attributes.get_float("epsilon", 1e-5))
+        weight = weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
+        bias = ((0 if bias is None else bias) - mean) * factor + shift
+        return weight.astype(np.float32), bias.astype(np.float32)
+
     def rounded(self) -> tuple[Array, Array]:
         """uint8 codes as the weight's shape is, and a scale for each output."""
-        content = _content(self.weight)
+        content, _ = self.content()
         codes, scales = round_rows(content.reshape(len(content), -1))
         return codes.reshape(content.shape), scales
 
     def noise(self, seen: Mapping[str, Range]) -> float:
         """What 8 bits add here alone: mean square error relative to the mean square."""
-        content = _content(self.weight)
+        content, _ = self.content()
         codes, scales = self.rounded()
         values = (codes.astype(np.float32) - ZERO).reshape(len(codes), -1) * scales[:, None]
         error = np.square(values - content.reshape(len(codes), -1)).sum()
@@ -96,12 +111,27 @@ def find_convolutions(graph: ir.Graph) -> Iterator[Convolution]:
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if weight is None or not _is_constant(weight) or not (bias is None or _is_constant(bias)):
             continue
-        end = node.outputs[0]
-        readers = [reader for reader in end.consumers() if reader.op_type == "Relu"]
-        if len(end.uses()) == len(readers) == 1 and not end.is_graph_output():
-            end = readers[0].outputs[0]
+        norm = _only_reader(node.outputs[0], "BatchNormalization")
+        norm = norm if norm is not None and _is_affine(norm) else None
+        end = (norm or node).outputs[0]
+        relu = _only_reader(end, "Relu")
+        end = end if relu is None else relu.outputs[0]
         if _content(weight).size >= LEAST and len(weight.uses()) == 1:
-            yield Convolution(node, weight, end)
+            yield Convolution(node, weight, end, norm)
+
+
+def _only_reader(value: ir.Value, op_type: str) -> ir.Node | None:
+    """The node that alone reads a value, if it is of this type."""
+    readers = [use.node for use in value.uses() if use.node.op_type == op_type]
+    alone = len(readers) == len(value.uses()) == 1 and not value.is_graph_output()
+    return readers[0] if alone and readers[0].domain == "" else None
+
+
+def _is_affine(norm: ir.Node) -> bool:
+    """Whether a BatchNormalization only multiplies by constants and adds others."""
+    plain = all(value is not None and _is_constant(value) for value in norm.inputs[1:])
+    others = len(norm.outputs) > 1 or bool(norm.attributes.get_int("training_mode", 0))
+    return plain and len(norm.inputs) == 5 and not others
 
 
 def quantize_convolutions(
@@ -117,6 +147,7 @@ def quantize_convolutions(
 
     Returns: bits of each weight, by name.
     """
+    chosen = [_fold(graph, one) for one in chosen]
     names = {one.end: one.values for one in chosen}
     rounded: dict[ir.Value, ir.Value] = {}
     for end, (_, name) in names.items():
@@ -134,6 +165,25 @@ def quantize_convolutions(
         one.node.replace_input_with(0, rounded[x])
         _store_weight(graph, one, seen[name], scratch)
     return {one.name: 8 for one in chosen}
+
+
+def _fold(graph: ir.Graph, one: Convolution) -> Convolution:
+    """A convolution without the BatchNormalization behind it."""
+    if one.norm is None:
+        return one
+    weight, bias = one.content()
+    del graph.initializers[one.name]
+    contents = ((one.name, weight), (f"{one.name}.shift", bias))
+    values = [_constant(graph, name, x) for name, x in contents if x is not None]
+    old = one.norm.outputs[0]
+    before = one.node
+    node = ir.node("Conv", [before.inputs[0], *values], before.attributes, name=before.name)
+    graph.insert_before(before, node)
+    result = node.outputs[0]
+    result.name, result.type, result.shape = old.name, old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
+    graph.remove([one.norm, before], safe=True)
+    return Convolution(node, values[0], result if one.end is old else one.end)
 
 
 def _round(graph: ir.Graph, value: ir.Value, seen: Range) -> ir.Value:
