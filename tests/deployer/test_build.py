@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from torchferry.deployer.build import Built, Wanted, choose_grids, lighten
+from torchferry.deployer.build import Built, Wanted, choose_grids, inner_linears, lighten
 from torchferry.errors import UsageError
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
@@ -23,8 +23,10 @@ def build(source, deployed, folder, **wanted):
     base, path, recipe = deployed[0] / "onnx/model.onnx", folder / "model_q4.onnx", RECIPES["int4"]
     built, asked = Built(), Wanted([torch.arange(3, 60)[None]], **wanted)
     wide, grids = choose_grids(
-        source, base, path, recipe, wanted=asked, built=built, steps=Steps(False)
-    )
+        source, inner_linears(io.load(base).graph),
+        lambda: quantize_file(base, path, recipe).nbytes, recipe,
+        wanted=asked, built=built, steps=Steps(False),
+    )  # fmt: skip
     return wide, quantize_file(base, path, recipe, wide=wide, grids=grids), built
 
 
@@ -46,10 +48,11 @@ def test_a_loss_that_is_small_asks_for_eight_bits_everywhere(source, deployed, t
     assert set(done.bits.values()) == {8}
 
 
-def test_without_texts_every_weight_gets_the_nearest_grid(source, deployed, tmp_path):
-    built, path = Built(), tmp_path / "q.onnx"
+def test_without_texts_every_weight_gets_the_nearest_grid(source):
+    built = Built()
     assert choose_grids(
-        source, path, path, RECIPES["int4"], wanted=Wanted(), built=built, steps=Steps(False)
+        source, [], lambda: 1 // 0, RECIPES["int4"], wanted=Wanted(), built=built,
+        steps=Steps(False),
     ) == (frozenset(), {})  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import torchferry as tf
+from torchferry.cli.main import app
 from torchferry.deployer.load import find_graph
 from torchferry.deployer.manifest import read_manifest
 from torchferry.errors import UsageError
@@ -43,3 +45,9 @@ def test_a_precision_is_chosen_by_its_name(deployed, deployed_bart, tmp_path):
         tf.load(out, precision="int4", graph="onnx/model_q4.onnx")
     with pytest.raises(UsageError, match="is no folder that torchferry deploy wrote"):
         tf.load(out / "onnx/model.onnx", precision="int4")
+
+
+@pytest.mark.slow
+def test_compare_finds_a_deployed_decoder_equal(deployed, llama_folder):
+    done = CliRunner().invoke(app, ["compare", str(llama_folder), str(deployed[0])])
+    assert done.exit_code == 0, done.output

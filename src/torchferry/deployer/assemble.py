@@ -126,8 +126,6 @@ def _choose(
         built: gets the table of sensitivity.
         steps: gets the steps.
     """
-    if not wanted.rows:
-        return _NEAREST
     parts = split_source(source)
     names: dict[str, Parameter] = {}
     for name in PARTS:
@@ -135,10 +133,9 @@ def _choose(
     graphs = {name: io.load(places[0] / f"{name}.onnx").graph for name in PARTS}
     step = inner_linears(graphs["step"])
     linears = [*find_linears(graphs["encoder"]), *find_linears(graphs["cross"]), *step]
-    _, least = _quantize_parts(*places, "int4")
     return choose_grids(
-        source, linears, least, RECIPES["int4"], wanted=wanted, built=built, steps=steps,
-        parameters=names,
+        source, linears, lambda: _quantize_parts(*places, "int4")[1], RECIPES["int4"],
+        wanted=wanted, built=built, steps=steps, parameters=names,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from torchferry.exporter.watch import run_sets
 from torchferry.graph import io
 from torchferry.graph.outline import CONDITIONS_KEY, read_proto
 from torchferry.observer import observe
-from torchferry.quantizer import RECIPES, Grid, Recipe, quantize_file
+from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
 from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
 from torchferry.quantizer.linears import Linear, find_linears
 from torchferry.report.model import Report
@@ -210,31 +210,40 @@ def build_graphs(
             built.exports[floats] = export_graph(this, path, steps, **options)
     choice: Choice = frozenset(), {}
     narrow = [graph for graph in graphs if graph.recipe == "int4"]
-    if narrow and wanted.rows:
+    if narrow:
         plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
         recipe = RECIPES["int4"]
-        least = quantize_file(plain, path, recipe).nbytes
         linears = inner_linears(io.load(plain).graph)
         choice = choose_grids(
-            source, linears, least, recipe, wanted=wanted, built=built, steps=steps
-        )
+            source, linears, lambda: quantize_file(plain, path, recipe).nbytes, recipe,
+            wanted=wanted, built=built, steps=steps,
+        )  # fmt: skip
     for graph in [graph for graph in graphs if graph.recipe]:
-        name = "int8-dynamic" if (kernel, graph.recipe) == ("dynamic", "int8") else graph.recipe
-        wide, grids = choice if graph in narrow else (frozenset[str](), {})
         with steps.step(f"quantize {graph.name}") as say:
-            plain, path = folder / _BASES[graph.floats].path, folder / graph.path
-            if name == "int8-dynamic":
-                feeds = [{n: x for n, x in fed.items() if isinstance(x, torch.Tensor)}
-                         for _, fed in source.input_sets]  # fmt: skip
-                done, built.floats = quantize_image_model(plain, path, RECIPES[name], feeds)
-            else:
-                done = quantize_file(plain, path, RECIPES[name], wide=wide, grids=grids)
+            given = choice if graph in narrow else (frozenset[str](), {})
+            done = _quantize(source, folder, graph, given, kernel=kernel, built=built)
             say(f"{len(done.bits)} weights")
         built.bits[graph.name] = dict(done.bits)
     _remove_bases(graphs, folder)
     for graph in graphs:
         built.sizes[graph.name] = size_of(folder / graph.path)
     return built
+
+
+def _quantize(
+    source: Source, folder: Path, graph: Graph, choice: Choice, *, kernel: str, built: Built
+) -> Quantized:
+    """Write a quantized graph of the one in floating point that lies in the folder."""
+    plain, path = folder / _BASES[graph.floats].path, folder / graph.path
+    if (kernel, graph.recipe) != ("dynamic", "int8"):
+        wide, grids = choice
+        return quantize_file(plain, path, RECIPES[graph.recipe], wide=wide, grids=grids)
+    feeds = [
+        {name: x for name, x in fed.items() if isinstance(x, torch.Tensor)}
+        for _, fed in source.input_sets
+    ]
+    done, built.floats = quantize_image_model(plain, path, RECIPES["int8-dynamic"], feeds)
+    return done
 
 
 def size_of(path: Path) -> int:
@@ -253,7 +262,7 @@ def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:
 def choose_grids(
     source: Source,
     linears: Sequence[Linear],
-    least: int,
+    least: Callable[[], int],
     recipe: Recipe,
     *,
     wanted: Wanted,
@@ -266,7 +275,7 @@ def choose_grids(
     Args:
         source: the model in float32.
         linears: of its graphs, the head not among them.
-        least: bytes of the graphs with all of them in 4 bits.
+        least: gives the bytes of the graphs with all of them in 4 bits.
         recipe: of 4 bits.
         wanted: the texts, and a target if there is one.
         built: gets the table of sensitivity.
@@ -274,11 +283,13 @@ def choose_grids(
         parameters: of the model, by the names that they have in its graphs; their own when
             ``None``.
     """
+    if not wanted.rows:
+        return frozenset(), {}
     model = source.model
     named = parameters_by_name(model) if parameters is None else parameters
     with steps.step("measure sensitivity") as say:
         built.units = measure_sensitivity(model, linears, recipe, wanted.rows, named)
-        chosen = _chosen(built.units, recipe, wanted, least)
+        chosen = _chosen(built.units, recipe, wanted, least())
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")
     with steps.step("calibrate") as say:

@@ -140,12 +140,7 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
     with steps.step("load model") as say:
         plan = _planned(model, names, precisions, options.get("inputs"), options.get("calibrate"))
         say(plan.kind)
-    fitted = options.get("calibrate") or options.get("target_loss") or size
-    if plan.kind == "speech" and fitted not in (None, "none"):
-        raise UsageError(
-            f"{model} hears, and int4 is fitted to texts: leave out --calibrate, --target-loss "
-            "and --target-size, and every weight gets the nearest grid"
-        )
+    _check_fitting(plan, options.get("calibrate") or options.get("target_loss") or size)
     wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
     half = partial(_half, plan, options.get("inputs"))
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
@@ -167,6 +162,19 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
             staging.target = staging.target.with_name(failed.name)
         _write_pages(plan, folder, report, summary.tables(plan.graphs, built, proof), out.name)
     return report
+
+
+def _check_fitting(plan: _Plan, fitted: object) -> None:
+    """Refuse to fit a model to texts that says nothing of them.
+
+    Raises:
+        UsageError: it hears, and one of the options asks for it.
+    """
+    if plan.kind == "speech" and fitted not in (None, "none"):
+        raise UsageError(
+            f"{plan.title} hears, and int4 is fitted to texts: leave out --calibrate, "
+            "--target-loss and --target-size, and every weight gets the nearest grid"
+        )
 
 
 def _half(plan: _Plan, inputs: str | None) -> Source:

@@ -14,6 +14,7 @@ import torchferry
 from torchferry import comparer
 from torchferry.cli.commands.compare import compare
 from torchferry.cli.main import app as whole
+from torchferry.deployer.manifest import write_manifest
 from torchferry.errors import UsageError
 from torchferry.sources import source as sources
 from torchferry.sources.factory import make_model
@@ -283,3 +284,19 @@ def test_that_a_model_was_put_in_eval_mode_is_told(folder: Path) -> None:
     assert done.exit_code == 0
     assert "the model came in training mode and was put in eval mode" in done.output
     assert "eval mode" not in run(f"{folder / 'net.py'}:made", folder / "right.onnx").output
+
+
+def test_a_deployed_folder_stands_for_its_default_graph(
+    app: typer.Typer, told: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx/model_q4.onnx").touch()
+    (tmp_path / "config.json").touch()
+    write_manifest(tmp_path, "decoder", ["onnx/model_q4.onnx", "onnx/model.onnx"])
+    CliRunner().invoke(app, ["other.onnx", str(tmp_path)], catch_exceptions=False)
+    assert told["onnx"] == tmp_path / "onnx/model_q4.onnx"
+    CliRunner().invoke(app, [str(tmp_path), "other.onnx"], catch_exceptions=False)
+    assert told["reference"] == str(tmp_path / "onnx/model_q4.onnx")
+    (tmp_path / "onnx/encoder_model.onnx").touch()
+    with pytest.raises(UsageError, match="holds an encoder and a decoder, which are compared one"):
+        CliRunner().invoke(app, ["other.onnx", str(tmp_path)], catch_exceptions=False)
