@@ -250,6 +250,11 @@ def test_what_is_wrong_is_said_in_a_sentence_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
+def test_texts_say_nothing_of_what_is_heard(tmp_path):
+    with pytest.raises(UsageError, match="zoo:whisper hears, and int4 is fitted to texts: leave"):
+        deploy("zoo:whisper", tmp_path / "out", precisions="int4", target_size="1 MiB")
+
+
 def test_a_text_that_is_too_short_to_calibrate_is_refused(llama_folder, tmp_path):
     text = tmp_path / "short.txt"
     text.write_text("One two three.")
