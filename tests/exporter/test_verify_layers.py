@@ -106,3 +106,17 @@ def test_what_cannot_be_verified_by_layers_is_refused() -> None:
         tf.export(layered(), sets, verify="layers", exporter="onnx_dynamo")
     with pytest.raises(UsageError, match="unknown way to verify 'parts'"):
         tf.export(layered(), sets, verify="parts")
+
+
+def test_what_cannot_be_cut_is_verified_whole_unless_layers_were_asked_for(monkeypatch) -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + torch.rand_like(x), 2 * x
+
+    sets = [((torch.rand(2, 3),), {}), ((torch.rand(4, 5),), {})]
+    with pytest.raises(UsageError, match="draws random numbers"):
+        tf.export(Noisy(), sets, verify="layers")
+    monkeypatch.setattr("torchferry.exporter.plan.way_to_verify", lambda *_: "layers")
+    made = tf.export(Noisy(), sets)
+    assert made.report.data["layers"] is None
+    assert made.report.data["checks"]
