@@ -20,7 +20,7 @@ from layered import (
 )
 from torchferry.errors import UsageError
 from torchferry.exporter.verify import Check
-from torchferry.exporter.verify_layers import LayerSession, LayerSides, skipped
+from torchferry.exporter.verify_layers import LayerSession, LayerSides
 from torchferry.judge import Tolerance
 from torchferry.observer import Observation
 
@@ -41,7 +41,7 @@ def test_a_right_model_is_right(tmp_path: Path) -> None:
     path, program = saved(model, tmp_path)
     found = check(model, path, program)
     assert found.ok, found
-    assert {one.name for one in found.outputs} == {"scores", "kept.0"}
+    assert {one.name for one in found.outputs} == {"scores", *(f"kept.{n}" for n in range(4))}
 
 
 @pytest.mark.parametrize("call", [0, 1], ids=["also from end to end", "by layers alone"])
@@ -62,20 +62,22 @@ def test_the_layer_at_fault_is_named(change, layer: str, call: int, tmp_path: Pa
     assert ("is not the model's" in str(found.blame)) == (change in (wrong_weight, shared_weight))
 
 
-def test_layers_that_are_left_out_return_values_like_another_ones() -> None:
-    model = layered()
-    given = arguments(2, 3)
-    with torch.no_grad():
-        right = model(*given)
-        with skipped(model, {"layers.2": "layers.1", "layers.3": "layers.1"}):
-            got = model(*given)
-        again = model(*given)
-    assert torch.equal(right["kept"][1], got["kept"][1])
-    assert not torch.equal(got["kept"][2], got["kept"][3])
-    assert not torch.equal(right["scores"], got["scores"])
-    assert torch.equal(right["scores"], again["scores"])
-    with pytest.raises(UsageError, match="is not called"), skipped(model, {"layers.2": "norm"}):
-        pass
+def test_a_branch_that_one_layer_takes_at_one_size_is_found() -> None:
+    """All layers run their own code at every size, whatever their weights are."""
+
+    class Odd(Layered):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers[2].register_forward_hook(self.double)
+
+        @staticmethod
+        def double(_: nn.Module, given: Any, output: Any) -> Any:
+            return (output[0] * 2, output[1]) if given[0].shape[1] == 1 else output
+
+    torch.manual_seed(0)
+    sets = [(arguments(2, 3), {}), (arguments(4, 5), {})]
+    made = tf.export(Odd().eval(), sets, verify="layers")
+    assert "verified where tokens_dim_1" in made.report.verdict
 
 
 def test_an_export_says_what_was_run_and_what_follows() -> None:
@@ -106,3 +108,17 @@ def test_what_cannot_be_verified_by_layers_is_refused() -> None:
         tf.export(layered(), sets, verify="layers", exporter="onnx_dynamo")
     with pytest.raises(UsageError, match="unknown way to verify 'parts'"):
         tf.export(layered(), sets, verify="parts")
+
+
+def test_what_cannot_be_cut_is_verified_whole_unless_layers_were_asked_for(monkeypatch) -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + torch.rand_like(x), 2 * x
+
+    sets = [((torch.rand(2, 3),), {}), ((torch.rand(4, 5),), {})]
+    with pytest.raises(UsageError, match="draws random numbers"):
+        tf.export(Noisy(), sets, verify="layers")
+    monkeypatch.setattr("torchferry.exporter.plan.way_to_verify", lambda *_: "layers")
+    made = tf.export(Noisy(), sets)
+    assert made.report.data["layers"] is None
+    assert made.report.data["checks"]

@@ -42,14 +42,14 @@ class Piece:
         nodes: in the model's order.
         layer: path of the layer that they are of; ``""`` of what lies around the layers.
         like: path of an earlier layer that is the same but for its weights; ``""`` if none is.
-        twins: nodes of the program in this layer → the corresponding nodes in ``like``.
+        weights: names of this layer's weights → of those that ``like`` has in their place.
         wrong: a weight that is not the program's, which keeps the layer from being the same.
     """
 
     nodes: tuple[ir.Node, ...]
     layer: str = ""
     like: str = ""
-    twins: Mapping[str, str] = field(default_factory=dict, repr=False)
+    weights: Mapping[str, str] = field(default_factory=dict, repr=False)
     wrong: str = ""
 
     @property
@@ -124,11 +124,12 @@ class _Alike:
         self._names, self._regions = names, regions
         held = {**program.state_dict, **program.constants}
         placed = program.graph.find_nodes(op="placeholder")
-        self._weights = {
-            node.name: held[spec.target].detach()
+        self._targets = {
+            node.name: str(spec.target)
             for node, spec in zip(placed, program.graph_signature.input_specs, strict=True)
             if isinstance(held.get(spec.target), torch.Tensor)
         }
+        self._weights = {name: held[target].detach() for name, target in self._targets.items()}
         self._program: dict[str, list[torch.fx.Node]] = defaultdict(list)
         for node in program.graph.nodes:
             stack = [*(node.meta.get("nn_module_stack") or {}).values()]
@@ -145,8 +146,9 @@ class _Alike:
                 continue
             wrong = self._other_weight(other, piece, twins)
             if not wrong:
-                back = {b.name: a.name for a, b in zip(one, two, strict=True)}
-                return replace(piece, like=other.layer, twins=back)
+                pairs = ((b, a) for a, b in twins.items() if a in self._targets and a != b)
+                weights = {self._targets[b]: self._targets[a] for b, a in pairs}
+                return replace(piece, like=other.layer, weights=weights)
         return replace(piece, wrong=wrong)
 
     def _same_graph(self, one: Piece, other: Piece, twins: Mapping[str, str]) -> bool:

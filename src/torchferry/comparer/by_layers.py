@@ -21,7 +21,7 @@ from torchferry.comparer.part import part_of
 from torchferry.comparer.piece import Runner, cut, ort_value, outside, tensor_of_ort
 from torchferry.comparer.reference import returned_names
 from torchferry.comparer.setting import with_own_outputs
-from torchferry.comparer.trace import Twin, trace_program
+from torchferry.comparer.trace import trace_program
 from torchferry.converter.signature import read_signature
 from torchferry.converter.translate import prepared
 from torchferry.errors import RunError, UsageError
@@ -44,13 +44,13 @@ class Held:
     Attributes:
         name: in the ONNX model.
         layer: that makes it; ``""`` around the layers.
-        verdict: on the piece that makes it, given the program's values.
+        verdict: on the piece that makes it, given the program's values; ``None`` if not run.
         expected: what the program has there.
     """
 
     name: str
     layer: str
-    verdict: Verdict
+    verdict: Verdict | None
     expected: torch.Tensor
 
 
@@ -114,29 +114,24 @@ class ByLayers:
         """The program's name of a value of the ONNX model; ``None`` if nothing is known of it."""
         return self._keys.get(name)
 
-    @cached_property
-    def derived(self) -> set[str]:
-        """Values of the program that layers make which are not run."""
-        return {*self._twins}
-
     def returned(self, call: Call) -> dict[str, torch.Tensor]:
-        """What the program returns without the layers that are like others, by its names.
+        """What the program returns with `shared` weights, by its names.
 
         Raises:
             UsageError: the program fails on these arguments.
         """
         wanted = {self._keys[str(value.name)] for value in self.model.graph.outputs}
-        stream = trace_program(self._plain, program_feeds(self._program, *call), self._twins)
+        stream = trace_program(self._plain, program_feeds(self._program, *call), self.shared)
         return {key: tensor for key, tensor in stream if key in wanted}
 
     @cached_property
-    def _twins(self) -> dict[str, Twin]:
-        skipped = [piece for piece in self.pieces if piece.like]
-        return {
-            name: Twin(other, number)
-            for number, piece in enumerate(skipped, 1)
-            for name, other in piece.twins.items()
-        }
+    def shared(self) -> dict[str, torch.Tensor]:
+        """Weights of the layers that are not run, by name: those of the layer that each is like.
+
+        With them the module and its program run every layer, and only few weights are read.
+        """
+        held = {**self._plain.state_dict, **self._plain.constants}
+        return {a: held[b] for piece in self.pieces for a, b in piece.weights.items()}
 
     def run(self, call: Call, tolerance: Tolerance, *, every: bool = False) -> Iterator[Held]:
         """Give each piece the program's values, and judge what it makes of them.
@@ -144,14 +139,14 @@ class ByLayers:
         Args:
             call: arguments, as the program nests them.
             tolerance: what passes, if the user sets it or for the model's dtype.
-            every: run the layers too that are like others, with their own weights.
+            every: run the layers too that are like others, and all with their own weights.
 
         Raises:
             UsageError: the program fails on these arguments.
         """
         given = self._given(call)
-        twins = {} if every else self._twins
-        stream = trace_program(self._plain, program_feeds(self._program, *call), twins)
+        weights = {} if every else self.shared
+        stream = trace_program(self._plain, program_feeds(self._program, *call), weights)
         wanted = {self._keys.get(str(value.name)) for p in self.pieces for value in p.leaving}
         right: dict[str, torch.Tensor] = {}
         for piece in self.pieces:
@@ -160,6 +155,8 @@ class ByLayers:
                 right |= [pair] if pair[0] in wanted else []
             if piece.like and not every:
                 self._hand_on(piece, right, given)
+                for name in (str(v.name) for v in piece.leaving if v.is_graph_output()):
+                    yield Held(name, piece.layer, None, right[self._keys[name]])
             else:
                 yield from self._judged(piece, right, given, tolerance)
 

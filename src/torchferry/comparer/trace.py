@@ -7,7 +7,6 @@ later step needs, so that whoever compares decides what stays in memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -23,7 +22,7 @@ from torchferry.errors import RunError, UsageError
 from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 
-__all__ = ["Twin", "stand_in", "trace_onnx", "trace_program"]
+__all__ = ["trace_onnx", "trace_program"]
 
 Values = Iterator[tuple[str, torch.Tensor]]
 
@@ -31,33 +30,10 @@ _WEIGHTS_AT_ONCE = 2**26  # bytes
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
-@dataclass(frozen=True)
-class Twin:
-    """What stands for the value of a node of a layer that is not run.
-
-    Attributes:
-        name: of the corresponding node of an earlier layer.
-        number: of the layer that is not run, from 1: see `stand_in`.
-    """
-
-    name: str
-    number: int
-
-
-def stand_in(value: Any, number: int) -> Any:
-    """Values like those of another layer, but not the same: who reads the wrong ones shows it.
-
-    Neither a normalization nor a mean makes them equal again.
-    """
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.ndim:
-        return value
-    return value.roll(number, -1) * (1 + number / 64)
-
-
 def trace_program(
     program: ExportedProgram,
     feeds: Sequence[torch.Tensor],
-    twins: Mapping[str, Twin] | None = None,
+    weights: Mapping[str, torch.Tensor] | None = None,
 ) -> Values:
     """Run a program node by node.
 
@@ -66,7 +42,7 @@ def trace_program(
     Args:
         program: as it is converted; what it writes to in place is yielded as it was before.
         feeds: the tensors it takes, in order.
-        twins: nodes that are not run → what stands for their values.
+        weights: by name, in the place of the program's own.
 
     Yields:
         Names of FX nodes and their tensors, numbers as tensors of no dimension; of a node with
@@ -77,18 +53,13 @@ def trace_program(
     """
     interpreter = _Interpreter(program.graph_module)
     given = iter(feeds)
-    held = {**program.state_dict, **program.constants}
+    held = {**program.state_dict, **program.constants, **(weights or {})}
     specs = iter(program.graph_signature.input_specs)
     state = torch.get_rng_state()
-    twins = twins or {}
-    kept: dict[str, Any] = {twin.name: None for twin in twins.values()}
     for node in program.graph.nodes:
         if node.op == "output":
             return
-        if node.name in twins:
-            twin = twins[node.name]
-            value = stand_in(kept[twin.name], twin.number)
-        elif node.op == "placeholder":
+        if node.op == "placeholder":
             value = _placed(node, next(specs), held, given)
         else:
             with torch.no_grad(), random_kept(state):
@@ -97,8 +68,6 @@ def trace_program(
             if error is not None:
                 raise UsageError(_told(node, error)) from error
         interpreter.env[node] = value
-        if node.name in kept:
-            kept[node.name] = value
         yield from _tensors_of(node.name, value)
         for last in interpreter.user_to_last_uses.get(node, ()):
             interpreter.env.pop(last, None)

@@ -152,17 +152,18 @@ def _walk(
     if session is None and plan.regions:  # too large to be run: what torch itself excludes
         limits = Limits(tuple(condition for condition in conditions if condition.matters))
     if plan.layers:
-        session = LayerSession(path, captured.program, plan.regions)
+        session = _layers(captured.program, plan, path)
+    by_layers = isinstance(session, LayerSession)
     if session is not None:
         with steps.step("verify") as made:
             checks = verify_sizes(
                 module, seen, session, tolerance=tolerance, program=captured.program,
                 fixed=captured.sizes, bounds=captured.bounds(seen), conditions=conditions,
                 joined=captured.joined, decided=captured.decided, budget=plan.budget,
-                sides=_sides(plan),
+                sides=LayerSides if by_layers else _sides(plan),
             )  # fmt: skip
-            made(f"{counted(len(checks), 'set')} of sizes{', by layers' * plan.layers}")
-            note = "" if plan.layers else fast_path_note(module, seen, tolerance)
+            made(f"{counted(len(checks), 'set')} of sizes{', by layers' * by_layers}")
+            note = "" if by_layers else fast_path_note(module, seen, tolerance)
         if captured.repeated.like and any(check.failed and not check.made for check in checks):
             # A whole trace takes no layer for another: it tells whether that was the fault.
             return _walk(model, seen, replace(plan, repeat=False), path)
@@ -184,10 +185,18 @@ def _walk(
     )  # fmt: skip
 
 
+def _layers(program: ExportedProgram, plan: Plan, path: Path) -> LayerSession | Session:
+    """The saved model by layers, or whole if that cannot be and the user did not ask for it."""
+    try:
+        return LayerSession(path, program, plan.regions)
+    except UsageError:
+        if not plan.automatic:
+            raise
+        return Session(path, conditions=False)
+
+
 def _sides(plan: Plan) -> type[Sides]:
-    """How PyTorch and the exported model are run beside each other."""
-    if plan.layers:
-        return LayerSides
+    """How PyTorch and the exported model are run beside each other as a whole."""
     return ForeignSides if plan.exporter == "onnx_dynamo" else Sides
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch.export import ExportedProgram
+from torch.nn.parameter import is_lazy
 
 from torchferry.judge.apart import available_memory
 
@@ -21,7 +22,7 @@ _RUN = 2  # the same, of memory that is left free while a model runs whose weigh
 def weight_bytes(model: torch.nn.Module | ExportedProgram) -> int:
     """Bytes of the parameters and buffers of a model, those that are tied once."""
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
-    return sum(t.numel() * t.itemsize for t in tensors.values())
+    return sum(t.numel() * t.itemsize for t in tensors.values() if not is_lazy(t))
 
 
 def can_run(size: int) -> bool:

@@ -71,6 +71,7 @@ class Plan:
     names: tuple[Names, Names]
     repeat: bool
     verify: Verify = "auto"
+    automatic: bool = False  # whether that was not the user's choice
     lifted: Lifted | None = None
 
     def __post_init__(self) -> None:
@@ -82,7 +83,9 @@ class Plan:
     def for_size(self, size: int) -> Plan:
         """The plan for a model with so many bytes of weights."""
         able = can_take_layers(self.exporter, self.state)
-        return replace(self, verify=way_to_verify(self.verify, size)) if able else self
+        if not able or self.verify != "auto":
+            return self
+        return replace(self, verify=way_to_verify(self.verify, size), automatic=True)
 
     @property
     def layers(self) -> bool:

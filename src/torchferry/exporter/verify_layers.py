@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from itertools import compress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from torch.export import ExportedProgram
 from torchferry.capturer import accept_aliases
 from torchferry.capturer.trial import Trial
 from torchferry.comparer.by_layers import ByLayers, Held
-from torchferry.comparer.trace import stand_in
 from torchferry.errors import RunError, UsageError
 from torchferry.exporter.memory import can_run, weight_bytes
 from torchferry.exporter.sizes import Sizes
@@ -26,12 +23,13 @@ from torchferry.graph.reference import Region
 from torchferry.judge import Reference, Tolerance, Verdict, worst_verdict
 from torchferry.observer.observation import Call
 from torchferry.report.model import Section, Table
+from torchferry.values.buffers import buffers_kept
 from torchferry.values.clone import clone
-from torchferry.values.flatten import map_leaves
 from torchferry.values.kinds import attempt
+from torchferry.values.randomness import random_kept
 from torchferry.values.signature import SIGNATURE_KEY, Signature
 
-__all__ = ["LayerSession", "LayerSides", "skipped"]
+__all__ = ["LayerSession", "LayerSides"]
 
 
 class LayerSession:
@@ -115,9 +113,10 @@ class LayerSession:
 class LayerSides(Sides):
     """PyTorch and the exported model, both a layer at a time.
 
-    The module runs with the layers left out that are like others, and so does its program: what
-    both return is compared, as in a whole verification. Then each piece of the ONNX model is given
-    the program's values. The smallest recorded call also runs whole, if the weights fit in memory.
+    The module runs, and its program, both with the weights of one layer in all that are like it:
+    all their code, and few weights. What they return is compared as in a whole verification. Then
+    each piece of the ONNX model is given the program's values. The smallest recorded call also
+    runs whole and with all weights, if these fit in memory.
     """
 
     @cached_property
@@ -144,7 +143,7 @@ class LayerSides(Sides):
 
     @cached_property
     def trial(self) -> Trial | None:
-        """The model beside its program, both without the layers that are like others."""
+        """The model beside its program, both with few weights."""
         if self.program is None:
             return None
         return _LayerTrial(self, self.program)
@@ -152,16 +151,14 @@ class LayerSides(Sides):
     def _by_layers(
         self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool, every: bool
     ) -> Check:
-        left_out = {} if every else self.pieces.skipped
+        shared = {} if every else self.pieces.shared
         changed: list[tuple[str, ...]] = []
 
         def call(model: torch.nn.Module, given: tuple[Any, Any]) -> list[Any]:
-            args, kwargs = given
-            with skipped(model, left_out):
-                outputs = model(*args, **accept_aliases(self.model, kwargs))
+            outputs = self.run_model(model, given, shared)
             if not changed:
                 changed.append(changed_arguments(inputs, given, outputs))
-            return self.kept(outputs, every=every)
+            return self.leaves(outputs)
 
         reference = Reference(call, self.model, inputs, tolerance=self.tolerance)
         _, refused = try_running(lambda: reference.expected)
@@ -173,19 +170,19 @@ class LayerSides(Sides):
             return Check(sizes, made, error=str(error).splitlines()[0][:300])
         at = {one.name: one for one in held}
         values = {str(self.pieces.key(name)): one.expected for name, one in at.items()}
-        got = self.kept_values(values, every=every)
-        captured = [verdict for _, verdict in reference.judge(got)]
+        captured = [verdict for _, verdict in reference.judge(self.values(values))]
+        if len(captured) != len(self._leaves):
+            return Check(sizes, made, (Compared("structure", worst_verdict(captured)),))
         outputs = []
-        keeps = self._keeps(every)
-        for name, verdict in zip(compress(self._names, keeps), captured, strict=True):
+        for name, verdict in zip(self._names, captured, strict=True):
             if name:
-                outputs.append(Compared(name, _worse(verdict, at[name].verdict)))
+                outputs.append(Compared(name, _worse(verdict, at[name].verdict or verdict)))
             elif verdict.difference.abs or not verdict.ok:
                 outputs.append(Compared("a constant", verdict))
         inner = [
             Compared(f"{one.name} in {one.layer or 'what lies around the layers'}", one.verdict)
             for one in held
-            if one.name not in self._names and not one.verdict.ok
+            if one.verdict and not one.verdict.ok and one.name not in self._names
         ]
         blame = self._blamed(held) or (
             "the captured program is wrong there already, so torch.export is at fault"
@@ -196,7 +193,8 @@ class LayerSides(Sides):
 
     def _blamed(self, held: Sequence[Held]) -> str | None:
         """The first layer that is wrong though it was given right values, and its weight."""
-        first = next((one for one in held if one.verdict.kind in ("differs", "failed")), None)
+        bad = (one for one in held if one.verdict and one.verdict.kind in ("differs", "failed"))
+        first = next(bad, None)
         if first is None:
             return None
         wrong = next((p.wrong for p in self.pieces.pieces if p.layer == first.layer), "")
@@ -216,26 +214,23 @@ class LayerSides(Sides):
         """The output of the ONNX model for each leaf of the outputs; ``""`` of a constant."""
         return [leaf[0] if isinstance(leaf, list) else "" for leaf in self._leaves]
 
-    def _keeps(self, every: bool) -> list[bool]:
-        """Which leaves of the outputs are made by what is run."""
-        derived = frozenset[str]() if every else self.pieces.derived
-        return [not name or self.pieces.key(name) not in derived for name in self._names]
+    def run_model(
+        self, model: torch.nn.Module, inputs: Any, weights: Mapping[str, torch.Tensor]
+    ) -> Any:
+        """Call the module, some weights in the place of others."""
+        args, kwargs = inputs
+        kwargs = accept_aliases(self.model, kwargs)
+        return torch.func.functional_call(model, dict(weights), args, kwargs)
 
-    def kept(self, outputs: Any, *, every: bool = False) -> list[Any]:
-        """The leaves of what PyTorch returns that layers make which are run.
+    def leaves(self, outputs: Any) -> list[Any]:
+        """The leaves of what PyTorch returns; with their number where the model has others."""
+        leaves = [leaf for _, leaf in self.flat(outputs)]
+        return leaves if len(leaves) == len(self._leaves) else [len(leaves), *leaves]
 
-        Raises:
-            UsageError: there are more or fewer leaves than the exported model has.
-        """
-        leaves = self.flat(outputs)
-        if len(leaves) != len(self._leaves):
-            raise UsageError(f"it returns {len(leaves)} values, not {len(self._leaves)}")
-        return [leaf for _, leaf in compress(leaves, self._keeps(every))]
-
-    def kept_values(self, values: Mapping[str, Any], *, every: bool = False) -> list[Any]:
+    def values(self, values: Mapping[str, Any]) -> list[Any]:
         """The same of what the program returns, by its names; constants are themselves."""
         found = []
-        for leaf in compress(self._leaves, self._keeps(every)):
+        for leaf in self._leaves:
             value = values[str(self.pieces.key(leaf[0]))] if isinstance(leaf, list) else leaf
             is_number = isinstance(leaf, list) and leaf[0] in self.session.signature.numbers
             found.append(value.item() if is_number else value)
@@ -243,7 +238,7 @@ class LayerSides(Sides):
 
 
 class _LayerTrial(Trial):
-    """A model beside its program, both without the layers that are like others."""
+    """A model beside its program, both with few weights."""
 
     def __init__(self, sides: LayerSides, program: ExportedProgram) -> None:
         super().__init__(
@@ -253,29 +248,28 @@ class _LayerTrial(Trial):
         self._sides = sides
 
     def run_program(self, inputs: Any) -> Any:
-        return self._sides.kept_values(self._sides.pieces.returned(inputs))
+        return self._sides.values(self._sides.pieces.returned(inputs))
 
     def call(self, inputs: Any) -> Call | None:
-        def run() -> Call | None:
-            with skipped(self.model, self._sides.pieces.skipped):
-                return super(_LayerTrial, self).call(inputs)
+        def run() -> Any:
+            with random_kept(), buffers_kept(self.model), torch.no_grad():
+                shared = self._sides.pieces.shared
+                return self._sides.run_model(self.model, clone(inputs), shared)
 
-        found: Call | None = attempt(run)[0]
-        return found  # of a call that fails early, no layer is called
+        outputs, error = attempt(run)
+        return None if error else Call(inputs[0], inputs[1], outputs)
 
     def judged(self, call: Call) -> Verdict:
-        inputs = self.seen.normalized(call)
+        sides = self._sides
 
         def again(model: torch.nn.Module, given: tuple[Any, Any]) -> list[Any]:
-            with skipped(model, self._sides.pieces.skipped):
-                outputs = model(*given[0], **accept_aliases(self.model, given[1]))
-            return self._sides.kept(outputs)
+            return sides.leaves(sides.run_model(model, given, sides.pieces.shared))
 
+        inputs = self.seen.normalized(call)
         got, error = attempt(self.run_program, inputs)
         if error is not None:
             return Verdict("failed", evidence=f"the program does not run: {error}"[:200])
-        expected = self._sides.kept(call.outputs)
-        reference = Reference(again, self.model, inputs, expected=expected)
+        reference = Reference(again, self.model, inputs, expected=sides.leaves(call.outputs))
         return worst_verdict(verdict for _, verdict in reference.judge(got))
 
 
@@ -284,48 +278,3 @@ def _worse(one: Verdict, other: Verdict) -> Verdict:
     if one.kind == other.kind:
         return max(one, other, key=lambda verdict: verdict.difference.abs)
     return worst_verdict([one, other])
-
-
-@contextmanager
-def skipped(model: torch.nn.Module, like: Mapping[str, str]) -> Iterator[None]:
-    """Leave layers out of what a model runs; values like another layer's stand for theirs.
-
-    Args:
-        model: any module.
-        like: paths of layers to leave out → of the layer that each is like, in the model's order.
-
-    Raises:
-        UsageError: at the end of the block, if one of them was not called as a module.
-    """
-    modules = dict(model.named_modules())
-    numbers = {path: number for number, path in enumerate(like, 1)}
-    results: dict[str, Any] = {}
-    called: set[str] = set()
-
-    def remember(path: str, forward: Any) -> Any:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            results[path] = forward(*args, **kwargs)
-            return results[path]
-
-        return run
-
-    def repeat(path: str) -> Any:
-        def run(*_: Any, **__: Any) -> Any:
-            called.add(path)
-            change = partial(stand_in, number=numbers[path])
-            return map_leaves(change, clone(results[like[path]]))
-
-        return run
-
-    chosen = [path for path in {*like, *like.values()} if path in modules]
-    with ExitStack() as stack:
-        for path in chosen:
-            own = repeat(path) if path in like else remember(path, modules[path].forward)
-            kept = modules[path].__dict__
-            before = {"forward": kept["forward"]} if "forward" in kept else {}
-            stack.callback(kept.update, before)
-            stack.callback(kept.pop, "forward", None)
-            kept["forward"] = own
-        yield
-    if missed := sorted(like.keys() - called):
-        raise UsageError(f"{missed[0]} is not called as a module")
