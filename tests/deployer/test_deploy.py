@@ -198,7 +198,8 @@ def test_an_encoder_is_compared_by_its_vectors(tmp_path):
 def test_models_of_images_and_sounds(tmp_path, name, processor, precisions, monkeypatch):
     transformers = pytest.importorskip("transformers")
     build(name).model.save_pretrained(tmp_path / "model")
-    getattr(transformers, processor)().save_pretrained(tmp_path / "model")
+    sizes = {"size": {"height": 24, "width": 40}} if name.startswith("vit") else {}
+    getattr(transformers, processor)(**sizes).save_pretrained(tmp_path / "model")
     runtimes = [n for n in ("onnxruntime", "optimum", "transformers.js") if RUNNERS[n].installed()]
     out = tmp_path / "out"
     report = deploy(tmp_path / "model", out, runtimes=runtimes, precisions=precisions)
