@@ -115,9 +115,10 @@ sh("torchferry export checkpoint -o by-layers --weights reference --verify layer
 # Layers that are the same are run once. That needs proof: program and ONNX model have the same
 # nodes for both, each weight in the file is the model's, byte for byte, and both layers read and
 # make values that correspond. A layer for which any of this fails is run, so that a wrong weight,
-# operator or wire is found where it is, and named. If the weights take less than half of the
-# available memory, the smallest recorded call also runs from end to end. The report's *Layers*
-# says what was run and what follows from it.
+# operator or wire is found where it is, and named. PyTorch runs all layers at each set of sizes,
+# those that are the same with the weights of one of them. If all weights take less than half of
+# the available memory, the smallest recorded call also runs from end to end. The report's
+# *Layers* says what was run and what follows from it.
 #
 # torchferry chooses this way by itself if a whole session may not fit; ``--verify whole`` insists
 # on the other. A checkpoint that is larger than half of the available memory is not run to make

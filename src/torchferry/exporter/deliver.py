@@ -131,9 +131,9 @@ def _observed(
     lift: bool,
 ) -> tuple[Source, Observation]:
     """The model, and calls of it: run, or only given if it is not or cannot be run as a whole."""
+    stack.enter_context(paged_out())
     with steps.step("load model") as made:
         source = load(run=run)
-        stack.enter_context(paged_out(source.files))
         made(describe_size(source))
     if not run:
         seen = Observation.from_inputs(source.model, source.input_sets)

@@ -7,10 +7,11 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import torch
 
@@ -31,6 +32,7 @@ _INDEX = "model.safetensors.index.json"
 _STATM = Path("/proc/self/statm")
 _MOST = 2**26  # bytes of mapped files in memory, beyond which their pages are given back
 _TICK = 0.01  # seconds between two looks
+_MAPPED = WeakSet[mmap.mmap]()  # all that are in use
 _PAGEOUT = 21  # MADV_PAGEOUT of Linux 5.4: pages that were written to stay
 
 
@@ -43,14 +45,12 @@ class MappedFile:
         address: of its first byte.
         size: in bytes.
         tensors: its tensors by name, views that keep the file mapped.
-        memory: the mapping.
     """
 
     path: Path
     address: int
     size: int
     tensors: dict[str, torch.Tensor] = field(repr=False)
-    memory: mmap.mmap | None = field(default=None, repr=False)
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -83,22 +83,24 @@ def map_file(path: Path) -> MappedFile:
     stored, _ = stored_tensors(path)
     with path.open("rb") as stream:
         memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    _MAPPED.add(memory)
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     tensors = {name: _view(memory, path, name, tensor) for name, tensor in stored.items()}
-    return MappedFile(path, whole.data_ptr(), whole.numel(), tensors, memory)
+    return MappedFile(path, whole.data_ptr(), whole.numel(), tensors)
 
 
 @contextmanager
-def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
+def paged_out() -> Iterator[None]:
     """Keep few pages of mapped files in memory while a block runs, however much it reads of them.
+
+    Of those that are mapped when it begins, and of those that it maps.
 
     A thread gives pages back to the system, which reads them again if they are needed. What was
     written to them stays, and so does everything where the system cannot do this (not Linux).
     Copies of the process do the same.
     """
     done = threading.Event()
-    mapped = [file.memory for file in files if file.memory is not None]
-    if not mapped or sys.platform != "linux":
+    if sys.platform != "linux":
         yield
         return
 
@@ -106,7 +108,7 @@ def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
         base = _file_bytes()
         while not done.wait(_TICK):
             if _file_bytes() > base + _MOST:
-                for memory in [*mapped]:
+                for memory in [*_MAPPED]:
                     with suppress(OSError):  # an older kernel
                         memory.madvise(_PAGEOUT)
                 base = _file_bytes()
@@ -121,7 +123,6 @@ def paged_out(files: Sequence[MappedFile]) -> Iterator[None]:
         yield
     finally:
         done.set()
-        mapped.clear()  # what is called after forks stays registered
 
 
 def _file_bytes() -> int:
