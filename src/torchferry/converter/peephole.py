@@ -115,12 +115,42 @@ def plain_weight(b: Block, x: ir.Value | None, weight: ir.Value | None) -> ir.Va
     onnxruntime computes arithmetic of constants once, when it loads the model, but dequantizes in
     every call. Worse, it fuses some DequantizeLinear and the product behind it into MatMulNBits,
     which rounds the other operand to eight bits unless the session is told not to. The product of
-    two dequantized operands stays: it multiplies their integers.
+    two dequantized operands stays, as it multiplies their integers; but for signed weights the
+    kernels of processors without VNNI add in 16 bits, and saturate.
     """
     other = None if x is None else x.producer()
-    if weight is None or (other is not None and other.op_type == "DequantizeLinear"):
-        return weight
-    return _plain(b, weight) or weight
+    if weight is not None and other is not None and other.op_type == "DequantizeLinear":
+        return _unsigned(b, weight) or weight
+    return weight if weight is None else _plain(b, weight) or weight
+
+
+def _unsigned(b: Block, weight: ir.Value) -> ir.Value | None:
+    """A dequantized weight of int8 as one of uint8: the same numbers; ``None`` of others."""
+    node = weight.producer()
+    if node is None or node.op_type not in ("Reshape", "Transpose", "DequantizeLinear"):
+        return None
+    attributes = {name: item.value for name, item in node.attributes.items()}
+    x, *others = node.inputs
+    if node.op_type != "DequantizeLinear":
+        inner = None if x is None else _unsigned(b, x)
+        result = None if inner is None else b.add(node.op_type, [inner, *others], **attributes)
+    elif x is None or x.dtype != ir.DataType.INT8 or not _is_weight(x):
+        result = None
+    else:
+        scale, zero = (*others, None)[:2]
+        codes, zeros = _raised(b, x), _raised(b, b.constant(0, ir.DataType.INT8)
+                                              if zero is None else zero)  # fmt: skip
+        if zero is None and scale is not None and scale.shape:
+            zeros = b.Expand(zeros, b.shape(scale))
+        result = b.DequantizeLinear(codes, scale, zeros, **attributes)
+    unsigned: ir.Value | None = result
+    return unsigned
+
+
+def _raised(b: Block, codes: ir.Value) -> ir.Value:
+    """Codes of int8 as those of uint8, 128 higher."""
+    wide = b.Add(b.cast(codes, ir.DataType.INT32), b.constant(128, ir.DataType.INT32))
+    return b.cast(wide, ir.DataType.UINT8)
 
 
 def _plain(b: Block, weight: ir.Value) -> ir.Value | None:
