@@ -169,7 +169,7 @@ def is_view(node: fx.Node, viewed: fx.Node, sizes: Mapping[str, int] | None = No
         values, named = fx.node.map_arg((node.args, node.kwargs), lambda arg: made[arg])
         try:
             result = operator(*values, **named)
-        except (IndexError, RuntimeError, TypeError, ValueError):
+        except (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError):
             return True
     return bool(_storages(made[viewed]) & _storages(result))
 
