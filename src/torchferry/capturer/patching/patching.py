@@ -139,8 +139,9 @@ def torch_export_patches(
     >>> patching.hit
     ()
     """
-    libraries = {"torch": patch_torch, "torchvision": patch_torch, "sympy": patch_sympy}
-    wanted = {**libraries, **dict.fromkeys(("transformers", "diffusers"), patch_transformers)}
+    wanted = {"sympy": patch_sympy}
+    wanted |= dict.fromkeys(("torch", "torchaudio", "torchvision"), patch_torch)
+    wanted |= dict.fromkeys(("diffusers", "transformers"), patch_transformers)
     patches = [p for p in (*PATCHES, *borrowed_patches()) if wanted.get(p.library, True)]
     custom = [one for given in custom_patches for one in _as_patches(given)]
     for one in custom:
