@@ -33,9 +33,9 @@ import torch
 from record import machine, markdown, save
 
 import torchferry as tf
-from torchferry.deployer.corpus import evaluation_rows, evaluation_texts
-from torchferry.deployer.likeness import compare_outputs, text_feeds
-from torchferry.deployer.reference import measure, record_logits
+from torchferry.deployer.prove.corpus import evaluation_rows, evaluation_texts
+from torchferry.deployer.prove.likeness import compare_outputs, text_feeds
+from torchferry.deployer.prove.reference import measure, record_logits
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PROMPT, STEPS = 128, 16

@@ -36,13 +36,13 @@ from record import machine, markdown, save
 from torch import nn
 
 from torchferry.capturer import accept_aliases
-from torchferry.capturer.registering import register_containers
+from torchferry.capturer.patching.registering import register_containers
 from torchferry.diagnoser import Diagnosis, diagnose, trace_forward_execution
-from torchferry.diagnoser.attempt import export_once
-from torchferry.diagnoser.made import as_module
-from torchferry.diagnoser.quiet import quiet
-from torchferry.diagnoser.tree import Piece
-from torchferry.diagnoser.widen import main_variant
+from torchferry.diagnoser.record.tree import Piece
+from torchferry.diagnoser.record.widen import main_variant
+from torchferry.diagnoser.trial.attempt import export_once
+from torchferry.diagnoser.trial.made import as_module
+from torchferry.diagnoser.trial.quiet import quiet
 from torchferry.sources.source import load_source
 from torchferry.values.clone import clone
 

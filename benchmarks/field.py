@@ -23,8 +23,8 @@ import torch
 from field_models import FACTORIES
 from record import machine, markdown, save
 
-from torchferry.exporter.job import OUTCOMES, Job, Row
-from torchferry.exporter.sweep import read_rows, sweep
+from torchferry.fleet.job import OUTCOMES, Job, Row
+from torchferry.fleet.sweep import read_rows, sweep
 
 QUESTION = "Do models of other libraries export, and equal PyTorch at sizes not recorded?"
 OURS, PEER = "to_onnx", "onnx_dynamo"

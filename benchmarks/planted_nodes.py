@@ -30,8 +30,8 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer import capture
 from torchferry.comparer import compare
-from torchferry.comparer.feeds import model_feeds
-from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
+from torchferry.comparer.run.feeds import model_feeds
+from torchferry.comparer.run.piece import Runner, ort_value, tensor_of_ort
 from torchferry.converter import convert
 from torchferry.converter.torch_onnx import Flat, export_program, export_script
 from torchferry.errors import ConversionError, RunError

@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 from record import machine, markdown, save
 
-from torchferry.exporter.job import OUTCOMES, Job, Row
-from torchferry.exporter.sweep import expand, read_rows, sweep
+from torchferry.fleet.job import OUTCOMES, Job, Row
+from torchferry.fleet.sweep import expand, read_rows, sweep
 from torchferry.zoo.families import GROUPS
 
 QUESTION = "Does every architecture of the zoo export, and equal PyTorch at every size?"

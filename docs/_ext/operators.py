@@ -16,7 +16,8 @@ from torchferry.converter.coverage import Coverage, coverage
 __all__ = ["coverage_text", "refusals", "text"]
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = ROOT / "src/torchferry/converter/ops"
+SOURCES = ROOT / "src"
+FAMILIES = {path.stem: path for path in SOURCES.glob("torchferry/converter/ops/**/[a-z]*.py")}
 DTYPES = ("float32", "float16", "int64", "bool")
 
 
@@ -48,9 +49,10 @@ def text() -> str:
 
 def _family(name: str, operators: set[str]) -> str:
     out = heading(name.replace("_", " ").capitalize(), "-", f"operators-{name}")
-    path = FAMILIES / f"{name}.py"
-    if path.is_file():
-        module = importlib.import_module(f"torchferry.converter.ops.{name}")
+    path = FAMILIES.get(name)
+    if path is not None:
+        dotted = path.relative_to(SOURCES).with_suffix("").as_posix().replace("/", ".")
+        module = importlib.import_module(dotted)
         out += f"{prose(' '.join((module.__doc__ or '').split()))}\n\n"
     by_name: dict[str, list[str]] = defaultdict(list)
     for operator in sorted(operators):
@@ -61,7 +63,7 @@ def _family(name: str, operators: set[str]) -> str:
         for n, overloads in by_name.items()
     ]
     out += table(("aten", "overloads", "equal PyTorch in"), rows, "30 40 30")
-    reasons = refusals(path) if path.is_file() else []
+    reasons = [] if path is None else refusals(path)
     if reasons:
         out += (
             "Refused with a reason:\n\n"

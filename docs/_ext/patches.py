@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rst import code, heading, prose
 
-from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["text"]
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchferry.capturer import Captured, capture
-from torchferry.capturer.agreement import compare_calls
+from torchferry.capturer.trial.agreement import compare_calls
 from torchferry.observer import observe
 from torchferry.values.clone import clone
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from torchferry.capturer import capture
-from torchferry.capturer.agreement import compare_calls
 from torchferry.capturer.input_observer import as_observation
+from torchferry.capturer.trial.agreement import compare_calls
 from torchferry.errors import UsageError
 from torchferry.observer import Observation
 

@@ -1,6 +1,6 @@
 import torch
 
-from torchferry.capturer.state import written_buffers
+from torchferry.capturer.state.state import written_buffers
 from torchferry.capturer.strategies import FIRST
 from torchferry.capturer.tracing import trace_model
 from torchferry.observer import Observation

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchferry.comparer import compare
-from torchferry.comparer.align import output_places
+from torchferry.comparer.align.align import output_places
 from torchferry.converter import convert
 from torchferry.errors import UsageError
 from torchferry.observer import steal_forward

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchferry.comparer import compare
-from torchferry.comparer.piece import Runner
+from torchferry.comparer.run.piece import Runner
 from torchferry.comparer.setting import set_up
 from torchferry.converter import convert
 from torchferry.errors import UsageError

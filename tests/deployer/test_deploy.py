@@ -12,7 +12,7 @@ import torch
 import torchferry as tf
 from deployer_folders import save_family
 from torchferry.deployer import deploy
-from torchferry.deployer.runtimes import RUNNERS
+from torchferry.deployer.prove.runtimes import RUNNERS
 from torchferry.errors import UsageError
 from torchferry.graph import io
 from torchferry.zoo.catalogue import build
@@ -305,7 +305,8 @@ def test_the_python_of_the_document_runs(tmp_path, monkeypatch):
 
 def test_a_fault_goes_beside_and_the_earlier_folder_stays(deployed, tmp_path, monkeypatch):
     """A runtime that gives other tokens, then a disk that is full."""
-    from torchferry.deployer import build, runtimes
+    from torchferry.deployer.prove import runtimes
+    from torchferry.deployer.write import build
 
     out = tmp_path / "out"
     shutil.copytree(deployed[0], out)

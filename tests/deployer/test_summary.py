@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from torchferry.deployer.build import Built
 from torchferry.deployer.layout import GRAPHS
-from torchferry.deployer.proof import Proof, Run
-from torchferry.deployer.reference import Agreement
+from torchferry.deployer.prove.proof import Proof, Run
+from torchferry.deployer.prove.reference import Agreement
 from torchferry.deployer.summary import report
+from torchferry.deployer.write.build import Built
 from torchferry.exporter.steps import Steps
 
 

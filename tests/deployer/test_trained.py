@@ -8,7 +8,7 @@ import torch
 import torchferry as tf
 from deployer_folders import save_family
 from torchferry.deployer import deploy
-from torchferry.deployer.runtimes import RUNNERS
+from torchferry.deployer.prove.runtimes import RUNNERS
 
 pytestmark = [
     pytest.mark.slow,

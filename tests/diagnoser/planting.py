@@ -19,8 +19,8 @@ from torch import nn
 from torch.fx.experimental.symbolic_shapes import optimization_hint
 
 from torchferry.capturer import accept_aliases
-from torchferry.diagnoser.recorder import recorded
-from torchferry.diagnoser.tree import Piece, build_tree
+from torchferry.diagnoser.record.recorder import recorded
+from torchferry.diagnoser.record.tree import Piece, build_tree
 from torchferry.values import clone
 from torchferry.values.flatten import flatten, unflatten
 

@@ -15,12 +15,12 @@ from torchferry.diagnoser import (
     StatusExportCode,
 )
 from torchferry.diagnoser import search as search_room
-from torchferry.diagnoser.blame import advice_for
-from torchferry.diagnoser.option import Options
+from torchferry.diagnoser.explain.blame import advice_for
 from torchferry.diagnoser.output import trace_execution_piece_by_piece
-from torchferry.diagnoser.process import Limits
+from torchferry.diagnoser.record.tree import Piece
 from torchferry.diagnoser.search import Search
-from torchferry.diagnoser.tree import Piece
+from torchferry.diagnoser.trial.option import Options
+from torchferry.diagnoser.trial.process import Limits
 
 FAILING = CustomOpStrategy.ONLY_IF_FAILING
 

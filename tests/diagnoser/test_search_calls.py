@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from families import slow_among
-from torchferry.diagnoser.option import Options
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
+from torchferry.diagnoser.replace.strategy import CustomOpStrategy
 from torchferry.diagnoser.search import Search
-from torchferry.diagnoser.strategy import CustomOpStrategy
+from torchferry.diagnoser.trial.option import Options
 
 
 def searched(tree: ModelDiagnoseOutput, exporter: str) -> Search:

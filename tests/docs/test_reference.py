@@ -128,7 +128,7 @@ def test_every_explanation_is_of_a_file_that_is_there() -> None:
 
 
 def test_the_longest_name_explains_a_message() -> None:
-    assert messages.kind_of("capturer/lift") != messages.kind_of("capturer/capture")
+    assert messages.kind_of("capturer/state/lift") != messages.kind_of("capturer/capture")
     assert messages.kind_of("capturer/capture") == messages.kinds()["capturer"]
     assert messages.kind_of("nowhere/at_all") is None
 
@@ -163,7 +163,7 @@ def test_operators_stand_in_families_with_what_is_refused() -> None:
     text = operators.text()
     assert ".. _operators-activation:" in text
     assert "``relu``" in text
-    reasons = operators.refusals(operators.FAMILIES / "signal_window.py")
+    reasons = operators.refusals(operators.FAMILIES["signal_window"])
     assert "the window's length depends on an input: make it constant" in reasons
     assert "without an ONNX form" in operators.coverage_text()
 

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from torchferry.capturer import Attempt, Captured, Fixed
-from torchferry.exporter import outcome
 from torchferry.exporter.export import export
-from torchferry.exporter.findings import Findings
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Step, Steps
-from torchferry.exporter.verify import Check
+from torchferry.exporter.tell import outcome
+from torchferry.exporter.tell.findings import Findings
+from torchferry.exporter.verify.verify import Check
 from torchferry.judge.tolerance import Tolerance
 from torchferry.observer import Observation, observe
 

@@ -19,7 +19,7 @@ __all__ = ["LAYERS", "LEVEL", "RULES", "TORCH_FREE", "Finding", "Rule"]
 # Top to bottom: a room imports rooms of lower lines only, and its own modules.
 LAYERS = (
     {"cli", "testing"},
-    {"deployer"},
+    {"deployer", "fleet"},
     {"exporter"},
     {"report"},
     {"diagnoser", "compiler", "comparer", "sources"},
@@ -35,7 +35,7 @@ PACKAGE_LEVEL = 1  # __init__.py and __main__.py stand above every room
 
 TORCH_ROOMS = (
     "values", "zoo", "observer", "capturer", "converter", "diagnoser", "compiler", "dumper",
-    "comparer", "deployer", "exporter", "judge", "seams", "sources",
+    "comparer", "deployer", "exporter", "fleet", "judge", "seams", "sources",
 )  # fmt: skip
 # What these load as they are imported, directly or not, must not be torch.
 TORCH_FREE = (
@@ -52,7 +52,7 @@ ONNX_ROOMS = tuple(room for room in LEVEL if room not in WITHOUT_ONNX)
 LIBRARIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "torch": (TORCH_ROOMS, ("runner",)),
     "transformers": (
-        (), ("values/caches.py", "zoo", "capturer/huggingface.py", "capturer/patches"),
+        (), ("values/caches.py", "zoo", "capturer/patching/huggingface.py", "capturer/patches"),
     ),
     "onnxscript": ((), ()),
     "onnx": (ONNX_ROOMS, ()),

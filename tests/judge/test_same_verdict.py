@@ -13,7 +13,7 @@ import torch
 import torchferry
 from families import in_turn
 from torchferry.capturer import capture
-from torchferry.capturer.agreement import compare_calls
+from torchferry.capturer.trial.agreement import compare_calls
 from torchferry.comparer import compare
 from torchferry.diagnoser import trace_execution_piece_by_piece
 from torchferry.errors import Mismatch

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from torchferry.comparer.comparison import Comparison, Row, Side, Vertex
-from torchferry.comparer.histogram import Histogram
+from torchferry.comparer.explain.histogram import Histogram
 from torchferry.report.compared_graph import compared_graph
 from torchferry.values.difference import Discrepancy
 

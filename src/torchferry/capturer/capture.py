@@ -16,23 +16,23 @@ from torchferry.capturer.advice import advise, around
 from torchferry.capturer.constant import find_kept_tensors
 from torchferry.capturer.draft import undecided_lines
 from torchferry.capturer.fixed import find_fixed
-from torchferry.capturer.huggingface import accept_aliases
 from torchferry.capturer.input_observer import as_observation
-from torchferry.capturer.lift import State, check_state, lift_state
-from torchferry.capturer.outside import DRAWN
-from torchferry.capturer.patch import Patch
-from torchferry.capturer.places import Place
-from torchferry.capturer.registering import register_arguments, register_containers
-from torchferry.capturer.reliance import hangs_on_draws
+from torchferry.capturer.patching.huggingface import accept_aliases
+from torchferry.capturer.patching.patch import Patch
+from torchferry.capturer.patching.registering import register_arguments, register_containers
 from torchferry.capturer.result import Attempt, Captured, brief_error
-from torchferry.capturer.rewrite import Rewriting, rewritten
-from torchferry.capturer.rewriting import Rewrite, capture_rewritten
-from torchferry.capturer.settle import settle_guards
+from torchferry.capturer.rewrite.rewrite import Rewriting, rewritten
+from torchferry.capturer.rewrite.rewriting import Rewrite, capture_rewritten
 from torchferry.capturer.shapes import export_arguments
-from torchferry.capturer.state import written_buffers
+from torchferry.capturer.state.lift import State, check_state, lift_state
+from torchferry.capturer.state.outside import DRAWN
+from torchferry.capturer.state.places import Place
+from torchferry.capturer.state.state import written_buffers
+from torchferry.capturer.state.warm import find_first_values, set_values
 from torchferry.capturer.strategies import DIAGNOSIS, FIRST, STRATEGIES, Strategy
 from torchferry.capturer.tracing import Outcome, silent, trace_model
-from torchferry.capturer.warm import find_first_values, set_values
+from torchferry.capturer.trial.reliance import hangs_on_draws
+from torchferry.capturer.trial.settle import settle_guards
 from torchferry.capturer.watch import line_of_error
 from torchferry.dims import Dim
 from torchferry.errors import CaptureError

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torchferry.capturer.entry import around_forward
-from torchferry.capturer.places import Place, exchanged, find_places
+from torchferry.capturer.state.places import Place, exchanged, find_places
 from torchferry.seams.pytorch import version_of
 from torchferry.seams.tracing import lift_constant, set_constant
 from torchferry.values.kinds import attempt

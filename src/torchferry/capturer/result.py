@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from torchferry.capturer.depth.repeat import Repeated
 from torchferry.capturer.fixed import Fixed
-from torchferry.capturer.repeat import Repeated
-from torchferry.capturer.state import Change
+from torchferry.capturer.state.state import Change
 from torchferry.dims import Dim
 from torchferry.errors import Mismatch, UsageError
 from torchferry.observer import Observation

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.huggingface import accept_aliases
+from torchferry.capturer.patching.huggingface import accept_aliases
 from torchferry.errors import UsageError
 from torchferry.observer import Observation
 from torchferry.observer.hints import nest_shapes

@@ -14,19 +14,19 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer.builtin import symbolic_builtins
 from torchferry.capturer.constant import known_constants
+from torchferry.capturer.depth.named_sizes import share_named_sizes
+from torchferry.capturer.depth.repeat import Repeated, Repeats
+from torchferry.capturer.depth.stamp import stamp_layers
 from torchferry.capturer.entry import around_forward
-from torchferry.capturer.huggingface import accept_aliases
-from torchferry.capturer.lifted import name_lifted
-from torchferry.capturer.named_sizes import share_named_sizes
-from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patches.sliding_window import count_by_mask, sliding_layers
-from torchferry.capturer.patching import Patching, apply_patches, torch_export_patches
-from torchferry.capturer.repeat import Repeated, Repeats
-from torchferry.capturer.rewrite import rewritten
+from torchferry.capturer.patching.huggingface import accept_aliases
+from torchferry.capturer.patching.patch import Patch
+from torchferry.capturer.patching.patching import Patching, apply_patches, torch_export_patches
+from torchferry.capturer.rewrite.rewrite import rewritten
 from torchferry.capturer.shapes import export_arguments
-from torchferry.capturer.stamp import stamp_layers
-from torchferry.capturer.state import Change, watch_state
+from torchferry.capturer.state.lifted import name_lifted
+from torchferry.capturer.state.state import Change, watch_state
 from torchferry.capturer.strategies import Strategy
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.observer import Observation

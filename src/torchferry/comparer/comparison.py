@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchferry.comparer.histogram import Histogram, finite_of
+from torchferry.comparer.explain.histogram import Histogram, finite_of
 from torchferry.judge import Kind, Tolerance, Verdict
 from torchferry.values.difference import Discrepancy
 

@@ -15,14 +15,14 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.capturer import accept_aliases, capture
-from torchferry.comparer import reference as references
-from torchferry.comparer.branches import with_branches_taken
-from torchferry.comparer.feeds import draw_feeds, model_feeds, unmet_by_model, unmet_by_program
-from torchferry.comparer.match import match_numbers
-from torchferry.comparer.modules import called
-from torchferry.comparer.piece import LEVELS, Runner
-from torchferry.comparer.reference import Reference
-from torchferry.comparer.stored import holds_dump, of_dump
+from torchferry.comparer.align.match import match_numbers
+from torchferry.comparer.reference import reference as references
+from torchferry.comparer.reference.modules import called
+from torchferry.comparer.reference.reference import Reference
+from torchferry.comparer.reference.stored import holds_dump, of_dump
+from torchferry.comparer.run.branches import with_branches_taken
+from torchferry.comparer.run.feeds import draw_feeds, model_feeds, unmet_by_model, unmet_by_program
+from torchferry.comparer.run.piece import LEVELS, Runner
 from torchferry.converter.signature import read_signature
 from torchferry.errors import CaptureError, UsageError
 from torchferry.graph import io

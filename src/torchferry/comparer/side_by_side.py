@@ -12,18 +12,18 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchferry.comparer.chance import chance_of_model
 from torchferry.comparer.comparison import Comparison
-from torchferry.comparer.eager import explain_eager
-from torchferry.comparer.isolate import check_places, isolate
-from torchferry.comparer.judge import Allows, Judge
-from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
-from torchferry.comparer.piece import cut as cut_out
+from torchferry.comparer.explain.isolate import check_places, isolate
+from torchferry.comparer.explain.judge import Allows, Judge
+from torchferry.comparer.explain.stages import bisect_stages
+from torchferry.comparer.reference.chance import chance_of_model
+from torchferry.comparer.reference.eager import explain_eager
+from torchferry.comparer.reference.stored import keep_values
+from torchferry.comparer.run.piece import Runner, ort_value, tensor_of_ort
+from torchferry.comparer.run.piece import cut as cut_out
 from torchferry.comparer.setting import Setting, set_up
-from torchferry.comparer.stages import bisect_stages
-from torchferry.comparer.stored import keep_values
 from torchferry.comparer.walk import Feed, Walk
-from torchferry.comparer.weights import Weights
+from torchferry.comparer.weigh.weights import Weights
 from torchferry.comparer.whole import judge_outputs, whole_verdict
 from torchferry.errors import RunError, UsageError
 from torchferry.judge import Kind, Tolerance, worst_verdict

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import onnxruntime
 import torch
 
+from torchferry.comparer.align.provenance import layer_of, line_of
 from torchferry.comparer.comparison import (
     Apart,
     Comparison,
@@ -17,12 +18,11 @@ from torchferry.comparer.comparison import (
     Vertex,
     side_of,
 )
-from torchferry.comparer.histogram import histogram_of
-from torchferry.comparer.judge import Allows, Judge
-from torchferry.comparer.piece import ort_value, reads, tensor_of_ort, weight_bytes
-from torchferry.comparer.provenance import layer_of, line_of
+from torchferry.comparer.explain.histogram import histogram_of
+from torchferry.comparer.explain.judge import Allows, Judge
+from torchferry.comparer.run.piece import ort_value, reads, tensor_of_ort, weight_bytes
+from torchferry.comparer.run.window import Windows
 from torchferry.comparer.setting import Setting
-from torchferry.comparer.window import Windows
 from torchferry.errors import UsageError
 from torchferry.judge.value import difference_of
 

@@ -12,9 +12,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, TensorArgument
 
 from torchferry.comparer.comparison import Comparison
-from torchferry.comparer.feeds import program_feeds
-from torchferry.comparer.modules import numbers_of
-from torchferry.comparer.piece import Runner, ort_value, tensor_of_ort
+from torchferry.comparer.reference.modules import numbers_of
+from torchferry.comparer.run.feeds import program_feeds
+from torchferry.comparer.run.piece import Runner, ort_value, tensor_of_ort
 from torchferry.comparer.setting import Call, Setting
 from torchferry.comparer.walk import Walk
 from torchferry.errors import RunError

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torchferry.converter import torchlib
 from torchferry.converter.coverage import is_ours
 from torchferry.converter.lowering import registered
-from torchferry.converter.randomness import may_be_random
+from torchferry.converter.program.randomness import may_be_random
 from torchferry.seams.dynamo import (
     OutputType,
     aot_autograd,

@@ -15,9 +15,9 @@ from torch import fx
 from torchferry.compiler.program import Feed, Result
 from torchferry.converter.block import Block
 from torchferry.converter.driver import Scope
-from torchferry.converter.size import Sizes, expression
 from torchferry.converter.translate import register_initializers
 from torchferry.converter.weight import weight_value
+from torchferry.converter.write.size import Sizes, expression
 from torchferry.errors import ConversionError
 
 __all__ = ["Translated", "is_dense", "memory_axes", "source", "translate"]

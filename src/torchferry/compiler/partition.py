@@ -15,7 +15,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from torchferry.compiler.aot import is_known
 from torchferry.compiler.views import is_separate
-from torchferry.converter.randomness import is_random
+from torchferry.converter.program.randomness import is_random
 
 __all__ = ["Refused", "obstacles", "partition", "tell"]
 

@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from torchferry.converter.peephole import plain_weight, simplified
-from torchferry.converter.promote import onnx_dtype
-from torchferry.converter.schema import operator
-from torchferry.converter.shape import infer_shape
 from torchferry.converter.weight import Weight, weight_value
+from torchferry.converter.write.peephole import plain_weight, simplified
+from torchferry.converter.write.promote import onnx_dtype
+from torchferry.converter.write.schema import operator
+from torchferry.converter.write.shape import infer_shape
 
 __all__ = ["Block", "Constants"]
 

@@ -11,11 +11,13 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.converter import dimension, mutation, signature, torch_onnx
-from torchferry.converter.aliasing import sizes_of_written_views
+from torchferry.converter import signature, torch_onnx
 from torchferry.converter.functions import extract_functions
-from torchferry.converter.kernel import is_floating
+from torchferry.converter.program import mutation
+from torchferry.converter.program.aliasing import sizes_of_written_views
 from torchferry.converter.translate import translate
+from torchferry.converter.write import dimension
+from torchferry.converter.write.kernel import is_floating
 from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
 from torchferry.graph.outline import STATE_KEY

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 
 from torchferry.converter.driver import handled
-from torchferry.converter.functional import decomposition
 from torchferry.converter.lowering import absent, find_lowering
+from torchferry.converter.program.functional import decomposition
 from torchferry.converter.torchlib import borrowed
 from torchferry.seams.pytorch import operator_names, schema_of
 

@@ -19,11 +19,11 @@ from torch import fx
 
 from torchferry.converter import torchlib
 from torchferry.converter.block import Block
-from torchferry.converter.in_place import functional_form
 from torchferry.converter.lowering import Lowering, find_lowering, parameter_name
-from torchferry.converter.promote import onnx_dtype, promoted_dtype
-from torchferry.converter.provenance import module_of, provenance
-from torchferry.converter.size import Sizes
+from torchferry.converter.program.in_place import functional_form
+from torchferry.converter.write.promote import onnx_dtype, promoted_dtype
+from torchferry.converter.write.provenance import module_of, provenance
+from torchferry.converter.write.size import Sizes
 from torchferry.errors import LoweringFailed
 from torchferry.seams.operators import aten
 from torchferry.seams.pytorch import CHECKS, schema_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from torchferry.converter.block import Block
-from torchferry.converter.dimension import is_data_dependent
+from torchferry.converter.write.dimension import is_data_dependent
 from torchferry.graph.runtime import REQUIREMENT
 
 __all__ = ["depends_on_data", "required"]

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchferry.converter.shape import infer_shape
+from torchferry.converter.write.shape import infer_shape
 from torchferry.seams.torch_onnx import (
     dispatch,
     has_lowering,
@@ -107,7 +107,7 @@ def _argument(scope: Scope, item: Any) -> Any:
     if isinstance(item, (list, tuple)):
         return [_argument(scope, part) for part in item]
     if isinstance(item, torch.dtype):
-        from torchferry.converter.promote import onnx_dtype
+        from torchferry.converter.write.promote import onnx_dtype
 
         return onnx_dtype(item)
     if isinstance(item, (torch.device, torch.layout, torch.memory_format)):

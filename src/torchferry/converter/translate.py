@@ -14,16 +14,16 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from torchferry.converter import torchlib
-from torchferry.converter.aliasing import graphs_of
 from torchferry.converter.block import Block
 from torchferry.converter.coverage import is_ours
 from torchferry.converter.driver import Scope
-from torchferry.converter.functional import functional
-from torchferry.converter.in_place import functional_form
-from torchferry.converter.provenance import module_of
-from torchferry.converter.size import Sizes
-from torchferry.converter.subclass import split_weights
+from torchferry.converter.program.aliasing import graphs_of
+from torchferry.converter.program.functional import functional
+from torchferry.converter.program.in_place import functional_form
+from torchferry.converter.program.subclass import split_weights
 from torchferry.converter.weight import weight_value
+from torchferry.converter.write.provenance import module_of
+from torchferry.converter.write.size import Sizes
 from torchferry.errors import ConversionError, MissingLowering
 from torchferry.observer.tree import fixed_integer
 from torchferry.seams.pytorch import is_functorch_tensor, storage_number

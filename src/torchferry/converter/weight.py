@@ -8,7 +8,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
 
-from torchferry.converter.promote import onnx_dtype
+from torchferry.converter.write.promote import onnx_dtype
 from torchferry.seams.pytorch import FakeTensor, unset_fake, version_of
 
 __all__ = ["Weight", "read_marks", "weight_value"]

@@ -15,24 +15,7 @@ import onnx_ir as ir
 import torch
 
 from torchferry.deployer import summary
-from torchferry.deployer.assemble import assemble_graphs
-from torchferry.deployer.build import FLOATS, RENAMED, Wanted, build_graphs
-from torchferry.deployer.card import write_card
-from torchferry.deployer.corpus import (
-    calibration_rows,
-    evaluation_rows,
-    evaluation_texts,
-    prompts,
-    sounds,
-)
-from torchferry.deployer.genai import check_decoder_graph, write_genai, write_genai_speech
-from torchferry.deployer.huggingface import (
-    copy_processor,
-    read_tokenizer,
-    write_configs,
-    write_tokenizer,
-)
-from torchferry.deployer.inputs import context_of
+from torchferry.deployer.generate.inputs import context_of
 from torchferry.deployer.kind import KINDS, Kind, check_cache, check_runtimes, kind_of, task_of
 from torchferry.deployer.layout import (
     MODEL,
@@ -42,10 +25,27 @@ from torchferry.deployer.layout import (
     chosen_graphs,
     read_choice,
 )
-from torchferry.deployer.likeness import Feeds, text_feeds
 from torchferry.deployer.manifest import was_deployed, write_manifest
-from torchferry.deployer.proof import Proof, prove_generator, prove_outputs
-from torchferry.deployer.reference import generated, predict, record_logits
+from torchferry.deployer.prove.corpus import (
+    calibration_rows,
+    evaluation_rows,
+    evaluation_texts,
+    prompts,
+    sounds,
+)
+from torchferry.deployer.prove.likeness import Feeds, text_feeds
+from torchferry.deployer.prove.proof import Proof, prove_generator, prove_outputs
+from torchferry.deployer.prove.reference import generated, predict, record_logits
+from torchferry.deployer.write.assemble import assemble_graphs
+from torchferry.deployer.write.build import FLOATS, RENAMED, Wanted, build_graphs
+from torchferry.deployer.write.card import write_card
+from torchferry.deployer.write.genai import check_decoder_graph, write_genai, write_genai_speech
+from torchferry.deployer.write.huggingface import (
+    copy_processor,
+    read_tokenizer,
+    write_configs,
+    write_tokenizer,
+)
 from torchferry.errors import UsageError
 from torchferry.exporter.export import check_options
 from torchferry.exporter.folder import check_target, publish

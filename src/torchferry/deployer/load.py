@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from torchferry.deployer.generate.seq2seq import GENERATORS
 from torchferry.deployer.layout import precision_of
 from torchferry.deployer.manifest import Manifest, is_deployed, read_manifest
-from torchferry.deployer.seq2seq import GENERATORS
 from torchferry.errors import UsageError
 from torchferry.exporter import program
 

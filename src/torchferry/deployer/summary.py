@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchferry.deployer.build import Built
 from torchferry.deployer.layout import Graph
-from torchferry.deployer.proof import Proof, Run, describe_runs
+from torchferry.deployer.prove.proof import Proof, Run, describe_runs
+from torchferry.deployer.write.build import Built
 from torchferry.exporter.steps import Steps
 from torchferry.quantizer.choice import curve
 from torchferry.report.model import Bars, Block, Cell, Report, Section, Table

@@ -20,18 +20,18 @@ from typing import Any
 
 import torch
 
-from torchferry.diagnoser.fallback import RestSession
-from torchferry.diagnoser.option import Options
+from torchferry.diagnoser.explain.reproduction import write_reproduction
+from torchferry.diagnoser.explain.text import report_rows
 from torchferry.diagnoser.output import ModelDiagnoseOutput, trace_execution_piece_by_piece
-from torchferry.diagnoser.process import Limits
-from torchferry.diagnoser.replace import ShapeFunctions
-from torchferry.diagnoser.reproduction import write_reproduction
-from torchferry.diagnoser.rest import rest_note, write_rest
+from torchferry.diagnoser.record.tree import Methods, Piece
+from torchferry.diagnoser.replace.fallback import RestSession
+from torchferry.diagnoser.replace.replace import ShapeFunctions
+from torchferry.diagnoser.replace.rest import rest_note, write_rest
+from torchferry.diagnoser.replace.strategy import CustomOpStrategy
 from torchferry.diagnoser.search import Search
-from torchferry.diagnoser.status import StatusExport
-from torchferry.diagnoser.strategy import CustomOpStrategy
-from torchferry.diagnoser.text import report_rows
-from torchferry.diagnoser.tree import Methods, Piece
+from torchferry.diagnoser.trial.option import Options
+from torchferry.diagnoser.trial.process import Limits
+from torchferry.diagnoser.trial.status import StatusExport
 from torchferry.errors import FerryError, UsageError
 from torchferry.progress import Progress, show_steps
 from torchferry.values.attributes import attributes_kept

@@ -11,18 +11,18 @@ from typing import Any
 import torch
 
 from torchferry.capturer import accept_aliases
-from torchferry.diagnoser.blame import who_raised
-from torchferry.diagnoser.functions import find_functions
-from torchferry.diagnoser.option import Options
-from torchferry.diagnoser.quiet import telling
-from torchferry.diagnoser.recorder import recorded
-from torchferry.diagnoser.replace import ShapeFunctions, StandIn, shape_rule
+from torchferry.diagnoser.explain.blame import who_raised
+from torchferry.diagnoser.explain.text import pretty_lines, report_rows, report_text
+from torchferry.diagnoser.record.functions import find_functions
+from torchferry.diagnoser.record.recorder import recorded
+from torchferry.diagnoser.record.tree import Methods, Piece, Record, build_tree
+from torchferry.diagnoser.record.variant import Variant, variants
+from torchferry.diagnoser.replace.replace import ShapeFunctions, StandIn, shape_rule
+from torchferry.diagnoser.replace.strategy import CustomOpStrategy, Strategy, check_strategy
 from torchferry.diagnoser.search import Search
-from torchferry.diagnoser.status import StatusExport
-from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, check_strategy
-from torchferry.diagnoser.text import pretty_lines, report_rows, report_text
-from torchferry.diagnoser.tree import Methods, Piece, Record, build_tree
-from torchferry.diagnoser.variant import Variant, variants
+from torchferry.diagnoser.trial.option import Options
+from torchferry.diagnoser.trial.quiet import telling
+from torchferry.diagnoser.trial.status import StatusExport
 from torchferry.errors import FerryError, UsageError
 from torchferry.notebook import table_html
 from torchferry.observer.given import sets_of

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from torchferry.diagnoser.attempt import ONCE
-from torchferry.diagnoser.blame import advice_for
-from torchferry.diagnoser.option import Options
-from torchferry.diagnoser.process import Limits, in_process
-from torchferry.diagnoser.replace import UNRECORDED, ShapeFunctions, StandIn, replaced
-from torchferry.diagnoser.status import StatusExport, StatusExportCode
-from torchferry.diagnoser.strategy import CustomOpStrategy, Strategy, strategy_of
-from torchferry.diagnoser.tree import Piece
-from torchferry.diagnoser.trial import fails_alike, try_piece
-from torchferry.diagnoser.variant import variants
+from torchferry.diagnoser.explain.blame import advice_for
+from torchferry.diagnoser.record.tree import Piece
+from torchferry.diagnoser.record.variant import variants
+from torchferry.diagnoser.replace.replace import UNRECORDED, ShapeFunctions, StandIn, replaced
+from torchferry.diagnoser.replace.strategy import CustomOpStrategy, Strategy, strategy_of
+from torchferry.diagnoser.trial.attempt import ONCE
+from torchferry.diagnoser.trial.option import Options
+from torchferry.diagnoser.trial.process import Limits, in_process
+from torchferry.diagnoser.trial.status import StatusExport, StatusExportCode
+from torchferry.diagnoser.trial.trial import fails_alike, try_piece
 from torchferry.errors import UsageError
 
 __all__ = ["Search", "Verdicts"]

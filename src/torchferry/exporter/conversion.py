@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer import Captured
 from torchferry.capturer.patches import PATCHES
-from torchferry.capturer.patching import apply_patches
-from torchferry.capturer.settle import settle_guards
+from torchferry.capturer.patching.patching import apply_patches
+from torchferry.capturer.trial.settle import settle_guards
 from torchferry.converter import convert
 from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size, parse_size

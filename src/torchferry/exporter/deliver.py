@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from torchferry.capturer.places import state_kept
+from torchferry.capturer.state.places import state_kept
 from torchferry.errors import UsageError
 from torchferry.exporter.components import deliver_components
 from torchferry.exporter.export import Options, check_options, export

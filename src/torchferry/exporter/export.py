@@ -14,29 +14,29 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from torchferry.capturer import Attempt, Captured, capture, export_arguments, find_fixed
-from torchferry.capturer.lift import State, lift_state
-from torchferry.capturer.places import state_kept
-from torchferry.capturer.registering import register_arguments
-from torchferry.capturer.reliance import find_reliances
-from torchferry.capturer.rewriting import Rewrite
+from torchferry.capturer.patching.registering import register_arguments
+from torchferry.capturer.rewrite.rewriting import Rewrite
+from torchferry.capturer.state.lift import State, lift_state
+from torchferry.capturer.state.places import state_kept
+from torchferry.capturer.trial.reliance import find_reliances
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size
 from torchferry.errors import RunError, UsageError
-from torchferry.exporter import outcome
-from torchferry.exporter.fast_path import fast_path_note
-from torchferry.exporter.findings import Findings
-from torchferry.exporter.in_a_row import InARow, verify_in_a_row
-from torchferry.exporter.limits import Limits, find_limits
 from torchferry.exporter.memory import Verify, can_run, weight_bytes
 from torchferry.exporter.plan import EXPORTERS, Exporter, Options, Plan, check_options
 from torchferry.exporter.program import OnnxProgram
 from torchferry.exporter.steps import Steps, bytes_text, counted
-from torchferry.exporter.unverified import unverified
-from torchferry.exporter.verify import ForeignSides, Sides
-from torchferry.exporter.verify import verify as verify_sizes
-from torchferry.exporter.verify_layers import LayerSession, LayerSides
-from torchferry.exporter.weights import with_weights
+from torchferry.exporter.tell import outcome
+from torchferry.exporter.tell.findings import Findings
+from torchferry.exporter.tell.weights import with_weights
+from torchferry.exporter.verify.fast_path import fast_path_note
+from torchferry.exporter.verify.in_a_row import InARow, verify_in_a_row
+from torchferry.exporter.verify.limits import Limits, find_limits
+from torchferry.exporter.verify.unverified import unverified
+from torchferry.exporter.verify.verify import ForeignSides, Sides
+from torchferry.exporter.verify.verify import verify as verify_sizes
+from torchferry.exporter.verify.verify_layers import LayerSession, LayerSides
 from torchferry.graph import io
 from torchferry.graph.reference import Region, withheld
 from torchferry.judge.tolerance import Tolerance

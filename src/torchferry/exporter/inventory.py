@@ -46,7 +46,7 @@ def operators() -> Report:
 
 def patches() -> Report:
     """Every patch of torch and transformers, whether it is needed here, and what it changes."""
-    from torchferry.capturer.patching import patch_rows
+    from torchferry.capturer.patching.patching import patch_rows
 
     rows = patch_rows(load=True)
     needed = sum(row.state in ("needed", "hit") for row in rows)

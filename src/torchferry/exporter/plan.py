@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
-from torchferry.capturer.lift import Lifted, State, check_state
-from torchferry.capturer.rewriting import Rewrite
+from torchferry.capturer.rewrite.rewriting import Rewrite
+from torchferry.capturer.state.lift import Lifted, State, check_state
 from torchferry.converter.convert import OPSETS, TORCH_OPSETS, check_opset
 from torchferry.converter.rename import Names
 from torchferry.errors import UsageError

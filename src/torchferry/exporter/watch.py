@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.places import state_kept
-from torchferry.converter.dimension import name_dimensions
-from torchferry.exporter.paste import Pasted, export_source
+from torchferry.capturer.state.places import state_kept
+from torchferry.converter.write.dimension import name_dimensions
 from torchferry.exporter.steps import Steps, counted
-from torchferry.exporter.tables import argument_table
+from torchferry.exporter.tell.paste import Pasted, export_source
+from torchferry.exporter.tell.tables import argument_table
 from torchferry.observer import Observation, observe
 from torchferry.observer.given import Stated
 from torchferry.observer.model_inputs import ModelInputs

@@ -16,7 +16,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from torchferry.capturer.agreement import run_program
+from torchferry.capturer.trial.agreement import run_program
 from torchferry.values import make_dynamic_cache
 from torchferry.values.clone import clone
 

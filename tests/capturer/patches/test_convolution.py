@@ -3,9 +3,9 @@ import torch
 from transformers import BambaConfig, BambaForCausalLM, cache_utils
 
 from torchferry.capturer import torch_export_patches
-from torchferry.capturer.agreement import run_program
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.convolution import PATCHES
+from torchferry.capturer.patching.patch import fingerprint
+from torchferry.capturer.trial.agreement import run_program
 
 KERNEL = 4
 LinearAttentionLayer = getattr(cache_utils, "LinearAttentionLayer", None)

@@ -6,7 +6,7 @@ import types
 import torch
 
 from torchferry.capturer.patches.detection import PATCHES
-from torchferry.capturer.patching import apply_patches
+from torchferry.capturer.patching.patching import apply_patches
 
 
 def test_every_module_that_imports_it_has_the_replacement(monkeypatch):

@@ -5,8 +5,8 @@ from torch.ao.quantization.fake_quantize import FakeQuantize
 
 from families import slow_among
 from torchferry.capturer import capture, torch_export_patches
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.fake_quantize import PATCHES
+from torchferry.capturer.patching.patch import fingerprint
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 

@@ -5,8 +5,8 @@ import torch
 from transformers import SwinConfig, SwinModel
 
 from torchferry.capturer import capture, torch_export_patches
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.padding import PATCHES
+from torchferry.capturer.patching.patch import fingerprint
 from torchferry.observer import Observation
 
 

@@ -3,8 +3,8 @@ import torch
 
 from families import slow_among
 from torchferry.capturer import torch_export_patches
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.recurrent import PATCHES
+from torchferry.capturer.patching.patch import fingerprint
 
 CASES = {
     "lstm": (lambda: torch.nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True), "lstm"),

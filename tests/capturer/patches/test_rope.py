@@ -2,8 +2,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from torchferry.capturer import torch_export_patches
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.rope import PATCHES
+from torchferry.capturer.patching.patch import fingerprint
 
 NEW = hasattr(LlamaConfig(), "rope_parameters")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.selective_scan import PATCHES, selective_scan
+from torchferry.capturer.patching.patch import fingerprint
 
 UPSTREAM = importlib.import_module("transformers.models.mamba.modeling_mamba")
 pytestmark = pytest.mark.skipif(

@@ -4,14 +4,14 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
-from torchferry.capturer.agreement import run_program
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.sliding_window import (
     PATCHES,
     count_by_mask,
     sliding_layers,
     window_length,
 )
+from torchferry.capturer.patching.patch import fingerprint
+from torchferry.capturer.trial.agreement import run_program
 from torchferry.values import make_dynamic_cache, make_sliding_window_cache
 from torchferry.values.clone import clone
 

@@ -3,9 +3,9 @@ import importlib
 import pytest
 import torch
 
-from torchferry.capturer.agreement import run_program
-from torchferry.capturer.patch import fingerprint
 from torchferry.capturer.patches.vision import PATCHES, Layout, same_segment
+from torchferry.capturer.patching.patch import fingerprint
+from torchferry.capturer.trial.agreement import run_program
 from torchferry.zoo import build
 
 upstream = pytest.importorskip("transformers.vision_utils")  # which older ones do not have

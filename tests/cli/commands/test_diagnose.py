@@ -107,7 +107,7 @@ def test_a_memory_limit_alone_is_a_limit(app: typer.Typer, told: dict[str, Any])
 
 
 def test_choices_are_those_of_the_rooms(app: typer.Typer, told: dict[str, Any]) -> None:
-    from torchferry.diagnoser.attempt import EXPORTERS
+    from torchferry.diagnoser.trial.attempt import EXPORTERS
 
     for name in EXPORTERS:
         CliRunner().invoke(app, ["m", "--exporter", name])

@@ -11,9 +11,9 @@ from torchferry.cli.commands.export import export
 from torchferry.cli.main import app
 from torchferry.errors import UsageError
 from torchferry.exporter import deliver as delivering
-from torchferry.exporter import recheck as rechecking
 from torchferry.exporter.export import EXPORTERS
 from torchferry.exporter.memory import WAYS
+from torchferry.exporter.verify import recheck as rechecking
 from torchferry.optimizer import TARGETS
 from torchferry.report.model import Report
 from torchferry.sources.source import DTYPES

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 from torchferry.seams.pytorch import DataDependentOutputException, FakeTensorMode, causal_mask_test
 
 __all__ = ["PATCHES"]

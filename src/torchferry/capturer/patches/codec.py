@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["PATCHES"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["PATCHES"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchferry.capturer.patch import Patch, find_copies
+from torchferry.capturer.patching.patch import Patch, find_copies
 
 __all__ = ["PATCHES"]
 

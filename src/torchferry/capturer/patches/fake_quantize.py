@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchferry.capturer.patch import Attribute, Patch, Place
+from torchferry.capturer.patching.patch import Attribute, Patch, Place
 from torchferry.seams.pytorch import quantized_operators
 
 __all__ = ["PATCHES"]

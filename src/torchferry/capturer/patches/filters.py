@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 from torchferry.seams.pytorch import scan_operator
 
 __all__ = ["PATCHES", "filter_recursively"]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchferry.capturer.patch import Patch
 from torchferry.capturer.patches.recurrent import fixes_length
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["PATCHES"]
 

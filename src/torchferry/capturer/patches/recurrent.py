@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["PATCHES", "fixes_length"]
 

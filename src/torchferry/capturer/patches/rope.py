@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.patch import Attribute, Patch, Place
+from torchferry.capturer.patching.patch import Attribute, Patch, Place
 from torchferry.seams.pytorch import buffers_of, set_buffer
 
 __all__ = ["PATCHES"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 from torchferry.seams.pytorch import scan_operator
 
 __all__ = ["PATCHES", "selective_scan"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.patch import Attribute, Patch
+from torchferry.capturer.patching.patch import Attribute, Patch
 from torchferry.values.source_line import is_library, is_own
 
 __all__ = ["PATCHES"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 from torchferry.seams.symbols import is_known_true
 
 __all__ = ["PATCHES", "count_by_mask", "sliding_layers", "window_length"]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 from torchferry.seams.pytorch import DataDependentOutputException, FakeTensorMode
 
 __all__ = ["PATCHES"]

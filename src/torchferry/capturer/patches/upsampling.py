@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["PATCHES"]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from torchferry.capturer.patch import Patch
+from torchferry.capturer.patching.patch import Patch
 
 __all__ = ["PATCHES", "Layout", "same_segment"]
 

@@ -21,7 +21,7 @@ from torchferry.report.model import Cell, Report, Section, Table
 
 if TYPE_CHECKING:
     from torchferry.capturer import Captured
-    from torchferry.capturer.agreement import Agreement
+    from torchferry.capturer.trial.agreement import Agreement
     from torchferry.observer import Observation
 
 __all__ = ["capture"]
@@ -56,8 +56,8 @@ def capture(
     program computes what the model does, the patches that were used, and what was rewritten.
     """
     from torchferry import capturer
-    from torchferry.capturer.agreement import compare_calls
-    from torchferry.capturer.lift import lift_state
+    from torchferry.capturer.state.lift import lift_state
+    from torchferry.capturer.trial.agreement import compare_calls
     from torchferry.exporter.steps import Steps
     from torchferry.exporter.watch import run_source
     from torchferry.progress import show_steps
@@ -94,7 +94,7 @@ def _report(
     out: Path | None,
 ) -> Report:
     from torchferry.capturer.advice import around
-    from torchferry.exporter.strategy import capture_sections
+    from torchferry.exporter.tell.strategy import capture_sections
 
     problems = [f"{one}. {around(one.line, 'Change that line so that it needs no number')}"
                 for one in made.fixed]  # fmt: skip
@@ -148,7 +148,7 @@ def _sizes(check: Agreement) -> str:
 
 
 def _data(made: Captured, seen: Observation, checks: tuple[Agreement, ...]) -> dict[str, Any]:
-    from torchferry.exporter.strategy import capture_data
+    from torchferry.exporter.tell.strategy import capture_data
 
     return {
         "dynamic": list(seen.dynamic_names),

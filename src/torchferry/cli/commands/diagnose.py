@@ -21,7 +21,7 @@ from torchferry.report.model import Block, Cell, Facts, Report, Section, Source,
 
 if TYPE_CHECKING:
     from torchferry.diagnoser import Culprit, Diagnosis, ModelDiagnoseOutput, StatusExport
-    from torchferry.diagnoser.tree import Piece
+    from torchferry.diagnoser.record.tree import Piece
 
 __all__ = ["diagnose"]
 

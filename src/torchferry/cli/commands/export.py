@@ -134,7 +134,7 @@ def export(
     common["dtype"] = dtype.value if dtype else None
     with show_steps() as begin:
         if check is not None and out is None:
-            from torchferry.exporter.recheck import check_file
+            from torchferry.exporter.verify.recheck import check_file
 
             return check_file(model, check, progress=begin, **common)
         if check is not None or out is None:

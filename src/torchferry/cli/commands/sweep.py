@@ -53,10 +53,10 @@ def sweep(
     A crash, a hang or too much memory is a row like any other. Rows are added to the file as they
     come, and what it has is not done again: an interrupted sweep goes on.
     """
-    from torchferry.exporter.job import Job
-    from torchferry.exporter.summary import sweep_report
-    from torchferry.exporter.sweep import expand
-    from torchferry.exporter.sweep import sweep as run
+    from torchferry.fleet.job import Job
+    from torchferry.fleet.summary import sweep_report
+    from torchferry.fleet.sweep import expand
+    from torchferry.fleet.sweep import sweep as run
 
     names = [name for given in models or ["zoo:*"] for name in expand(given)]
     exporters = [e.value for e in _Exporter if e is not _Exporter.both]

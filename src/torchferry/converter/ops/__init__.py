@@ -1,9 +1,9 @@
-"""Our lowerings, one file a family; importing this registers them all."""
+"""Our lowerings, one file a family, in folders; importing this registers them all."""
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 __all__: list[str] = []
 
-for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+for _module in walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)

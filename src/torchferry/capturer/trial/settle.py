@@ -1,0 +1,225 @@
+"""Guards that hold for all sizes but 0 and 1: whether the program is right there all the same.
+
+``torch.export`` asks of every size whether it is 0 or 1, since a 1 may be broadcast, and a decoder
+asks whether there is one token, to leave out a mask. Mostly both ways compute the same; then the
+guard only keeps users from a batch or a step of one. The model and the program are run there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.capturer.result import Captured
+from torchferry.capturer.trial.agreement import load_program
+from torchferry.capturer.trial.reliance import find_reliances
+from torchferry.capturer.trial.trial import Trial, other_line
+from torchferry.dims import Condition, Size, evaluate, names_in, parse_size, solve_renaming
+from torchferry.judge import Verdict
+from torchferry.judge.apart import Apart, Ended, Note, can_fork
+from torchferry.observer import Observation
+from torchferry.observer.conditions import read_guards
+from torchferry.observer.naming import unaliased
+from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
+from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards
+
+__all__ = ["settle_guards"]
+
+_TRIED = 4  # sets of sizes of 0 and 1 a guard
+_SMALL = (2, 3, 4, 5, 7, 8)  # sizes that break a condition on a computed size
+_SMALL_TRIED = 2
+_PAIRS = 4  # other names that are 1 or 0 beside those of a guard
+_SECONDS = 60.0  # for each
+
+
+def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured) -> Captured:
+    """Run a program where a guard excludes sizes of 0 and 1 alone, beside the model.
+
+    Guards that make no difference are taken from the program, and doubts that do are added to it,
+    so that ``program.module()`` and all that is converted from it accept what is right. A program
+    that is wrong for the call it was captured with is unproven. Both run in a copy of this process
+    if one can be made, as made sizes may end it.
+
+    Args:
+        model: what was captured.
+        seen: its observation.
+        captured: changed in place as far as the guards of its program go.
+    """
+    program = captured.program
+    if not _has_data(model, seen):  # torch's own guards are all there is
+        return replace(captured, doubts=())
+    guards = [*guards_of(program), *captured.doubts]
+    named = _names(captured, seen)
+    read = read_guards(program, named, guards)
+    computed = _computed_sizes(program, named)
+    conditions = [condition for found in read.values() for condition in found]
+    kept: dict[str, str] = {}
+    trial = Trial(
+        model, seen, program, conditions, joined=captured.joined, decided=captured.decided
+    )
+
+    def judge(question: Question, _: Note) -> Verdict | None:
+        return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
+
+    if conditions:
+        load_program(program)  # once for all copies of this process
+    with _asking(judge, model) as ask:
+        needed = functools.cache(lambda condition: _needed(condition, seen, computed, ask))
+        for guard, said in read.items():
+            reasons = [reason for reason in map(needed, said) if reason is not None]
+            if not said or reasons:
+                kept[guard] = next(filter(None, reasons), "")
+        right = ask(tuple(condition for guard in kept for condition in read[guard]))
+    set_guards(program, [*kept])
+    found = find_reliances(model, seen)
+    unproven = found.unmet
+    if right is not None and right.kind in ("differs", "failed"):
+        why = right.evidence or right.numbers
+        unproven = f"the program is wrong for a call that was recorded: {why}"
+    lines = {guard: captured.lines.get(guard) or line for guard, line in kept.items()}
+    return replace(
+        captured, doubts=(), lines={**captured.lines, **lines}, relies=found.asked,
+        unproven=unproven,
+    )  # fmt: skip
+
+
+def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
+    """Whether there are numbers to compute with, and no fake or meta tensors."""
+    args, kwargs = seen.normalized(seen.best)
+    leaves = leaves_of(args, kwargs).values()
+    tensors = [*model.parameters(), *model.buffers(), *leaves]
+    return not any(
+        one.is_meta or isinstance(one, FakeTensor)
+        for one in tensors
+        if isinstance(one, torch.Tensor)
+    )
+
+
+Question = dict[str, int] | tuple[Condition, ...]
+"""Sizes to try, or the conditions that the program keeps."""
+
+Ask = Callable[[Question], Verdict | None]
+"""The verdict on the program at sizes, or on recorded calls; ``None`` where the model fails."""
+
+
+@contextmanager
+def _asking(
+    judge: Callable[[Question, Note], Verdict | None], model: torch.nn.Module
+) -> Iterator[Ask]:
+    known: dict[object, Verdict | None] = {}  # many guards are broken by the same sizes
+    with Apart(judge, forks=can_fork(model)) as apart:
+
+        def ask(question: Question) -> Verdict | None:
+            key = frozenset(question.items()) if isinstance(question, dict) else question
+            if key not in known:
+                answer = apart.ask(question, _SECONDS)
+                ended = isinstance(answer, Ended)
+                known[key] = Verdict("failed", evidence=answer.reason) if ended else answer
+            return known[key]
+
+        yield ask
+
+
+def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
+    """A size in torch's symbols to the same in the names of the observation."""
+    nodes = {unaliased(path): node for path, node in program_inputs(captured.program)}
+    sizes = [
+        (argument.name, parse_size(str(input_sizes(node)[axis.index])), axis.size)
+        for argument in seen.arguments
+        if (node := nodes.get(unaliased(argument.path))) is not None
+        for axis in argument.sizes
+    ]
+    renaming = solve_renaming(sizes)
+    return lambda text: str(renaming.apply(parse_size(text)))
+
+
+def _needed(
+    condition: Condition, seen: Observation, computed: Sequence[Size], ask: Ask
+) -> str | None:
+    """The line that makes a difference at sizes that break a condition; ``""`` where unknown.
+
+    ``None`` where the program computes what the model does.
+    """
+    if condition.matters:
+        return ""
+    tried = _breaking(condition, seen)
+    if not all(_are_possible(computed, sizes) for sizes in tried):
+        return ""
+    answers = [ask(sizes) for sizes in tried]
+    known = [verdict for verdict in answers if verdict is not None]
+    if known and all(verdict.ok for verdict in known):
+        return None if _holds_in_pairs(condition, seen, ask) else ""
+    return next(filter(None, (other_line(one.evidence) for one in known)), "")
+
+
+def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
+    """Whether sizes that break a condition are right also where one more is 1 or 0.
+
+    Two tests may make a difference only together. Where the other alone makes one, it is the
+    other's.
+    """
+    sizes = next(iter(_breaking(condition, seen)), None)
+    if sizes is None or all(sizes[name] > 1 for name in condition.names):
+        return True
+    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    others = [name for name in _neighbours_first(condition, seen, usual)
+              if name not in condition.names]  # fmt: skip
+    for name, size in itertools.product(others[:_PAIRS], (1, 0)):
+        alone, both = ask({**usual, name: size}), ask({**sizes, name: size})
+        if alone is not None and both is not None and alone.ok and not both.ok:
+            return False
+    return True
+
+
+def _neighbours_first(
+    condition: Condition, seen: Observation, names: Iterable[str]
+) -> dict[str, None]:
+    """Names, those first that an argument has beside one of a condition's."""
+    arguments = [one.names for one in seen.arguments]
+    beside = [name for one in arguments if not condition.names.isdisjoint(one) for name in one]
+    names = [*names]
+    return dict.fromkeys([*(name for name in beside if name in names), *names])
+
+
+def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
+    """Sizes that break a condition: of 0 and 1, most others as they were; then small ones."""
+    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    names = sorted(condition.names)
+    if not set(names) <= usual.keys():
+        return []
+    # None changed at first: ``n == 1`` holds for no usual size.
+    least = (
+        {**usual, **dict(zip(chosen, small, strict=True))}
+        for count in range(len(names) + 1)
+        for chosen in itertools.combinations(names, count)
+        for small in itertools.product((1, 0), repeat=count)
+    )
+    small = ({**usual, name: size} for name in names for size in reversed(_SMALL))
+    return [
+        sizes
+        for tried, most in ((least, _TRIED), (small, _SMALL_TRIED))
+        for sizes in itertools.islice((one for one in tried if not condition.holds(one)), most)
+    ]
+
+
+def _computed_sizes(program: ExportedProgram, named: Callable[[str], str]) -> list[Size]:
+    """The sizes of a program's values from which something is subtracted."""
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    texts = {text for one in tensors for size in one.shape if "-" in (text := str(size))}
+    return [parse_size(named(text)) for text in sorted(texts)]
+
+
+def _are_possible(computed: Sequence[Size], sizes: dict[str, int]) -> bool:
+    """Whether no size of a value is negative: torch takes no part of ``x[2:]`` for cut short."""
+    known = (size for size in computed if names_in(size) <= sizes.keys())
+    try:
+        return all(evaluate(size, sizes) >= 0 for size in known)
+    except ZeroDivisionError:
+        return False

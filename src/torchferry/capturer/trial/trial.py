@@ -1,0 +1,309 @@
+"""Run a program beside its model at sizes that break what it takes for granted.
+
+That both agree there proves little by itself: a mask of ones masks nothing. So they get values
+unlike the recorded ones too, and other sizes; and where the model runs code of the user's that it
+runs at no usual size, nothing is proven, as that code may ask for more: ``if n == 1`` and then
+``if m > 50``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from torchferry.capturer.state.outside import caches_of
+from torchferry.capturer.trial.agreement import compare_calls, run_program
+from torchferry.capturer.trial.instructions import (
+    first_line,
+    line_of,
+    packages_of,
+    run_instructions,
+)
+from torchferry.capturer.trial.reliance import run_model
+from torchferry.dims import Condition
+from torchferry.judge import Verdict, worst_verdict
+from torchferry.observer import Observation
+from torchferry.observer.naming import unaliased
+from torchferry.observer.observation import Call
+from torchferry.observer.sets import Arguments
+from torchferry.observer.tree import leaves_of, program_inputs
+from torchferry.observer.unlike import raised, scaled, special_values, unlike
+from torchferry.values.clone import clone
+from torchferry.values.kinds import attempt
+
+__all__ = ["Trial", "other_line"]
+
+Instruction = tuple[CodeType, int]
+_ONLY_THERE = "at other sizes the model never runs "
+
+_LARGE = ((31, 1), (31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
+_NUMBERS = range(16, 4097)  # of the user's code: sizes beyond them are tried
+_BEYOND = 6  # how many of these
+_MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
+
+
+class Trial:
+    """A model, and a program that was captured from it."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        seen: Observation,
+        program: ExportedProgram,
+        conditions: Sequence[Condition],
+        *,
+        joined: Collection[str] = (),
+        decided: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Prepare.
+
+        Args:
+            model: the original.
+            seen: its observation.
+            program: as it was captured.
+            conditions: what it takes for granted of sizes.
+            joined: as `torchferry.capturer.Captured` has it.
+            decided: the same; sizes are not why these lines run.
+        """
+        self.model = model
+        self.seen = seen
+        self.program = program
+        self.conditions = tuple(conditions)
+        self.joined = joined
+        self.decided = decided
+        self.packages = packages_of(model)
+        self.caches = caches_of(model)
+
+    def recorded(self, kept: Collection[Condition]) -> Verdict:
+        """The worst verdict on the recorded calls that the program accepts.
+
+        Args:
+            kept: the conditions that it checks.
+        """
+        calls = [
+            call
+            for call in self.seen.calls
+            if not any(one.broken_by(self.seen.sizes_of(call)) for one in kept)
+        ]
+        inputs = [(call, self.seen.normalized(call)) for call in calls]
+        ran = [
+            self.call(given) if call.outputs is None else Call(*given, call.outputs)
+            for call, given in inputs
+            if _fits(self.program, given)
+        ]
+        return worst_verdict(self.judged(call) for call in ran if call is not None)
+
+    def at(self, sizes: dict[str, int]) -> Verdict | None:
+        """The verdict on calls of sizes that break conditions; ``None`` where the model fails."""
+        inputs, _error = attempt(self.seen.inputs_at, sizes)
+        call = None if inputs is None else self.call(inputs)
+        if call is None:
+            return None
+        verdict = self.judged(call)
+        return self.of((call.args, call.kwargs), sizes) if verdict.ok else verdict
+
+    def of(self, inputs: Arguments, sizes: dict[str, int]) -> Verdict:
+        """The verdict on calls like one that breaks conditions, and was found right itself.
+
+        Where other code runs, `other_line` has the line.
+        """
+        broken = [one for one in self.conditions if one.broken_by(sizes)]
+        found = self._verdicts(unlike(inputs))
+        if ran := self._instructions(inputs):
+            known = self._instructions_elsewhere(broken)
+            if other := ran - known:  # custom operators are the same code in the program
+                other -= self._instructions(inputs, program=True)
+            if other:
+                return Verdict("failed", evidence=_ONLY_THERE + first_line(other))
+            if ran != known:  # what is left out may do nothing to such values
+                found += self._verdicts(special_values(inputs))
+            if not all(one.choice for one in broken):  # a table may stand in place of an ``if``
+                recorded = [self.seen.normalized(call) for call in self.seen.calls]
+                found += self._verdicts([*scaled(inputs), *raised(inputs, recorded)])
+            # A program that refuses large sizes is not wrong there.
+            larger = (*self._larger(sizes, broken), *self._beyond_numbers(sizes, broken))
+            found += [verdict for large in larger
+                      for verdict in self._only_there(large, broken)]  # fmt: skip
+        return worst_verdict(found)
+
+    def _only_there(self, large: dict[str, int], broken: Sequence[Condition]) -> Iterator[Verdict]:
+        """The verdict at large sizes, if that differs and that at others as large does not."""
+        others = [one for one in self.conditions if one not in broken and one.broken_by(large)]
+        inputs, error = attempt(self.seen.inputs_at, large)
+        if error is not None or _count(inputs) > _MOST:
+            return
+        for verdict in self._verdicts([inputs]):
+            if verdict.kind == "differs" and not (others and self._differs(large, broken)):
+                yield verdict
+
+    def _differs(self, large: dict[str, int], broken: Sequence[Condition]) -> bool:
+        """Whether the program is wrong at large sizes that break other conditions alone."""
+        usual = self.seen.sizes_of(self.seen.best)
+        names = {name for one in broken for name in one.names}
+        sizes = {name: max(2, usual.get(name, 2)) if name in names else size
+                 for name, size in large.items()}  # fmt: skip
+        inputs, error = attempt(self.seen.inputs_at, sizes)
+        found = [] if error is not None else self._verdicts([inputs])
+        return any(verdict.kind == "differs" for verdict in found)
+
+    def _verdicts(self, inputs: Iterable[Arguments]) -> list[Verdict]:
+        calls = map(self.call, inputs)
+        return [self.judged(call) for call in calls if call is not None]
+
+    def _larger(
+        self, sizes: dict[str, int], broken: Sequence[Condition]
+    ) -> Iterator[dict[str, int]]:
+        """Large sizes that break the same conditions, and others only that may be dropped too.
+
+        Of two conditions that make no difference each, both together may make one.
+        """
+        names = {name for one in broken for name in one.names}
+        # All names grow as well where that keeps a difference, or a ratio, of two sizes.
+        for fixed in [names] if len(names) < 2 else [names, set[str]()]:
+            for more, times in _LARGE:
+                large = {
+                    name: size if name in fixed else size * times + more
+                    for name, size in sizes.items()
+                }
+                if (
+                    large != sizes
+                    and _breaks_no_other(self.conditions, large, broken)
+                    and (fixed or any(one.broken_by(large) for one in broken))
+                ):
+                    yield large
+                    break
+
+    def _beyond_numbers(
+        self, sizes: dict[str, int], broken: Sequence[Condition]
+    ) -> Iterator[dict[str, int]]:
+        """Sizes just beyond a number of the user's code, as the length of a window is."""
+        names = {name for one in broken for name in one.names}
+        beyond = (
+            {**sizes, name: number + 1}
+            for number in self._numbers
+            for name, size in sizes.items()
+            if name not in names and size <= number
+        )
+        legal = (large for large in beyond if _breaks_no_other(self.conditions, large, broken))
+        yield from itertools.islice(legal, _BEYOND)
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Numbers in the user's code that runs, and in attributes of its modules."""
+        codes = {code for _, instructions in self._usual for code, _ in instructions}
+        values = [constant for code in codes for constant in code.co_consts]
+        for module in self.model.modules():
+            forward = getattr(type(module), "forward", None)  # torch.jit.trace's has none
+            if getattr(forward, "__code__", None) in codes:
+                values += vars(module).values()
+        inside = [inner for one in values
+                  for inner in (one if isinstance(one, (tuple, list)) else [one])]  # fmt: skip
+        return sorted({abs(one) for one in inside if type(one) is int and abs(one) in _NUMBERS})
+
+    def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
+        """Collect the instructions of all usual calls that break none of these conditions.
+
+        The captured call counts always, even if a doubt excludes its sizes.
+        """
+        found: set[Instruction] = set()
+        for sizes, instructions in self._usual:
+            if sizes is None or not any(one.broken_by(sizes) for one in broken):
+                found |= instructions
+        return found
+
+    @cached_property
+    def _usual(self) -> list[tuple[dict[str, int] | None, set[Instruction]]]:
+        """Sizes and instructions of each recorded call, and of a call without a size of 0 or 1.
+
+        The sizes of the captured call are ``None``.
+        """
+        seen = self.seen
+        calls: list[tuple[dict[str, int] | None, Arguments]] = [
+            (None if call is seen.best else seen.sizes_of(call), seen.normalized(call))
+            for call in seen.calls
+        ]
+        usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+        inputs, error = attempt(seen.inputs_at, usual)
+        calls += [(usual, inputs)] if error is None else []
+        return [(sizes, self._instructions(given)) for sizes, given in calls]
+
+    def _instructions(self, inputs: Arguments, *, program: bool = False) -> set[Instruction]:
+        """The instructions of the user's code that the model runs, or the program."""
+        for function in self.caches:  # what is remembered runs no instruction
+            function.cache_clear()
+        with run_instructions(self.packages) as found:
+            if program:
+                attempt(self.run_program, inputs)
+            else:
+                self.call(inputs)
+        return {one for one in found if not self.decided or line_of(*one) not in self.decided}
+
+    def run_program(self, inputs: Arguments) -> Any:
+        """What the program returns.
+
+        Raises:
+            Exception: what it raises at sizes that it was not captured for.
+        """
+        return run_program(self.program, *inputs)
+
+    def call(self, inputs: Arguments) -> Call | None:
+        """A call of the model; ``None`` if it fails."""
+        # Code of users may fail in any way at sizes that were made up.
+        outputs, error = attempt(run_model, self.model, clone(inputs))
+        return None if error else Call(*inputs, outputs)
+
+    def judged(self, call: Call) -> Verdict:
+        """The verdict on the program, beside what the model returned."""
+        made = replace(self.seen, calls=[call])
+        (check,) = compare_calls(self.program, made, self.joined, model=self.model)
+        return check.verdict
+
+
+def _fits(program: ExportedProgram, inputs: Arguments) -> bool:
+    """Whether sizes and integers that are constant in the program, or equal, are so here."""
+    leaves = {unaliased(path): leaf for path, leaf in leaves_of(*inputs).items()}
+    sizes: dict[str, int] = {}
+    nodes = list(program_inputs(program))
+    example: Arguments = program.example_inputs or ((), {})
+    known = {unaliased(path): leaf for path, leaf in leaves_of(*example).items()}
+    for path in known.keys() - {unaliased(path) for path, _ in nodes}:
+        if isinstance(known[path], int) and leaves.get(path, known[path]) != known[path]:
+            return False
+    for path, node in nodes:
+        expected, got = node.meta["val"], leaves.get(unaliased(path))
+        if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+            # A symbol that torch found to be a constant still stands there as a symbol.
+            for size, given in zip(map(str, expected.shape), got.shape, strict=False):
+                constant = int(size) if size.isdecimal() else given
+                if constant != given or sizes.setdefault(size, given) != given:
+                    return False
+    return True
+
+
+def _breaks_no_other(
+    conditions: Sequence[Condition], sizes: dict[str, int], broken: Sequence[Condition]
+) -> bool:
+    """Whether sizes break none but these conditions, and such as may be dropped too."""
+    return not any(
+        one.broken_by(sizes)
+        for one in conditions
+        if one not in broken and one.matters and not one.choice
+    )
+
+
+def other_line(evidence: str) -> str:
+    """The user's line that runs only where conditions are broken, of a verdict's evidence."""
+    return evidence.removeprefix(_ONLY_THERE) if evidence.startswith(_ONLY_THERE) else ""
+
+
+def _count(inputs: Arguments) -> int:
+    """How many numbers there are in the tensors of a call."""
+    leaves = leaves_of(*inputs).values()
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))

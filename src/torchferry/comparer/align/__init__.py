@@ -1,0 +1,1 @@
+"""Which value, node or weight of one side stands for which of the other."""

@@ -1,0 +1,1 @@
+"""The first divergence: how large, in which nodes, by which step."""

@@ -1,0 +1,1 @@
+"""The side that is taken to be right, and what it leaves open."""

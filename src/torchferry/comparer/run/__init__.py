@@ -1,0 +1,1 @@
+"""Both sides run: what they take, piece by piece, window by window."""

@@ -1,0 +1,1 @@
+"""Initializers beside the parameters they stand for."""

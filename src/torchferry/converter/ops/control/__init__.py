@@ -1,0 +1,1 @@
+"""Lowerings of what runs graphs, and of what only checks."""

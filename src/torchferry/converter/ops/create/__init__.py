@@ -1,0 +1,1 @@
+"""Lowerings of what makes tensors of sizes, numbers and chance."""

@@ -1,0 +1,1 @@
+"""Lowerings of what computes each element from those at its place."""

@@ -1,0 +1,1 @@
+"""Lowerings of what finds, sorts, takes and replaces elements."""

@@ -1,0 +1,1 @@
+"""Lowerings of the layers of neural networks."""

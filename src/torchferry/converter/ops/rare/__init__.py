@@ -1,0 +1,1 @@
+"""What few models need: a newcomer may leave this folder closed."""

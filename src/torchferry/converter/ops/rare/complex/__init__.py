@@ -1,0 +1,1 @@
+"""Lowerings on complex numbers: float tensors with a last axis of two."""

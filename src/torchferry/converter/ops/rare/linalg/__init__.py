@@ -1,0 +1,1 @@
+"""Lowerings of linear algebra beyond products."""

@@ -1,0 +1,1 @@
+"""Lowerings of quantized tensors, packed and fake ones too."""

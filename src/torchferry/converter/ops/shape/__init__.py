@@ -1,0 +1,1 @@
+"""Lowerings of what moves elements, repeats them, or gives them other axes."""

@@ -1,0 +1,236 @@
+"""Results that are their argument itself or a view of it, which the operator's schema hides.
+
+A write in place to such a result changes the argument too. Functionalization goes by schemas, so
+that it would miss that; here the program is given operators that say what they do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from torchferry.converter.program.in_place import is_seen_write
+from torchferry.seams.operators import aten
+from torchferry.seams.pytorch import (
+    FakeTensorMode,
+    OpOverload,
+    may_decompose,
+    pytree,
+    schema_of,
+    storage_number,
+)
+
+__all__ = [
+    "aliasing_targets", "graphs_of", "hidden_view", "is_view", "said", "sizes_of_written_views",
+]  # fmt: skip
+
+_DROPOUTS = (
+    aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)  # fmt: skip
+_FEW = range(2, 65)  # sizes that may make a computed one 1
+_VIEWS: dict[Any, Any] = {
+    aten.unsafe_chunk.default: aten.chunk.default,
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}  # eager's "unsafe" results are views that are not told of each other
+
+
+def graphs_of(program: ExportedProgram) -> Iterator[fx.Graph]:
+    """The program's graph and those of its conditions, loops and blocks."""
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            yield module.graph
+
+
+def aliasing_targets(program: ExportedProgram) -> set[Any]:
+    """Operators whose schema returns something new and whose result lies in an argument's memory.
+
+    ``einsum`` that only permutes, ``type_as`` of the same dtype: they are to be taken apart.
+    """
+    return {
+        node.target
+        for graph in graphs_of(program)
+        for node in graph.nodes
+        if hidden_view(node) is not None
+    }
+
+
+def hidden_view(node: fx.Node) -> fx.Node | None:
+    """The argument whose memory the result lies in though the schema does not say so."""
+    target = node.target
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return None
+    if any(result.alias_info for result in schema_of(target).returns) or not may_decompose(target):
+        return None  # the schemas of operators that are made of no others are right
+    return next((arg for arg in node.all_input_nodes if is_view(node, arg)), None)
+
+
+def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
+    """Return the sizes of which one of 1 turns a copy that is written to into a view.
+
+    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row, and that of ``x[::2]`` if
+    ``x`` has two. A functional program has decided for one of the two. A size is a symbol or an
+    expression of some; the value is the operator that changes.
+    """
+    found: dict[str, fx.Node] = {}
+    hints = _hints(program)
+    for graph in graphs_of(program):
+        known: set[fx.Node] = set()
+        for node in graph.nodes:
+            if not is_seen_write(node) or not isinstance(node.args[0], fx.Node):
+                continue
+            for view, viewed in _shared(node.args[0], known):
+                tried = _sizes_of_one(viewed.meta.get("val"), hints)
+                new = {size: sizes for size, sizes in tried.items() if size not in found}
+                usual = is_view(view, viewed) if new else None
+                for size, sizes in new.items():
+                    if is_view(view, viewed, {**hints, **sizes}) != usual:
+                        found.setdefault(size, view)
+    return found
+
+
+def _sizes_of_one(value: Any, hints: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Symbols and expressions in the sizes of a tensor, with a symbol's size that makes each 1."""
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    found = {symbol: {symbol: 1} for symbol in _symbols(value) & hints.keys()}
+    for expression in (size.node.expr for size in sizes if isinstance(size, torch.SymInt)):
+        known = {one: hints.get(str(one)) for one in expression.free_symbols}
+        if expression.is_Symbol or None in known.values():
+            continue
+        for symbol, size in itertools.product(known, _FEW):
+            if expression.subs({**known, symbol: size}) == 1:
+                found[str(expression)] = {str(symbol): size}
+                break
+    return found
+
+
+def _shared(written: fx.Node, known: set[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Results and their arguments that share memory with a node, or may at some sizes.
+
+    Args:
+        written: the node.
+        known: those that came before: what shares memory is one set, however often written to.
+    """
+    left = [] if written in known else [written]
+    known.add(written)
+    while left:
+        node = left.pop()
+        for view, viewed in (*((node, arg) for arg in node.all_input_nodes),
+                             *((user, node) for user in node.users)):  # fmt: skip
+            other = viewed if view is node else view
+            if other not in known and _may_be_view(view):
+                known.add(other)
+                left.append(other)
+                yield view, viewed
+
+
+def _may_be_view(node: fx.Node) -> bool:
+    """Whether the schema says that the result may be a view, or hides it; nothing is written."""
+    target = node.target
+    if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
+        return False
+    hides = target.namespace == "aten" and may_decompose(target)
+    return hides or any(result.alias_info for result in schema_of(target).returns)
+
+
+def _symbols(value: Any) -> set[str]:
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    symbols = (size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt))
+    return {str(symbol) for some in symbols for symbol in some}
+
+
+def is_view(node: fx.Node, viewed: fx.Node, sizes: Mapping[str, int] | None = None) -> bool:
+    """Whether the result lies in the memory of an argument.
+
+    The operator is run on fake tensors of the sizes that were exported, since the program's own
+    would have the operator's questions about sizes fix these, and a saved program's do not know
+    who shares memory with whom.
+
+    Args:
+        node: calls an operator.
+        viewed: one of its arguments.
+        sizes: other ones than those that were exported, by symbol.
+    """
+    operator: Any = node.target
+    with FakeTensorMode():
+        made: dict[fx.Node, Any] = {}
+        for arg in node.all_input_nodes:
+            made[arg] = pytree.tree_map(partial(_of_fixed_size, sizes=sizes), arg.meta.get("val"))
+        if None in pytree.tree_leaves(list(made.values())):  # of a size that nobody knows
+            return True  # better refuse too much than lose a write
+        values, named = fx.node.map_arg((node.args, node.kwargs), lambda arg: made[arg])
+        try:
+            result = operator(*values, **named)
+        except (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError):
+            return True
+    return bool(_storages(made[viewed]) & _storages(result))
+
+
+def _of_fixed_size(value: Any, sizes: Mapping[str, int] | None = None) -> Any:
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint if sizes is None else _with_sizes(value, sizes)
+    if not isinstance(value, torch.Tensor):
+        return value
+    size = [_of_fixed_size(n, sizes) for n in value.shape]
+    stride = [_of_fixed_size(n, sizes) for n in value.stride()]
+    if None in size or None in stride:
+        return None
+    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
+
+
+def _with_sizes(value: Any, sizes: Mapping[str, int]) -> Any:
+    expression = value.node.expr
+    known = {symbol: sizes.get(str(symbol)) for symbol in expression.free_symbols}
+    if None in known.values():
+        return value.node.hint
+    size = expression.subs(known)
+    return int(size) if size.is_Integer else None
+
+
+def _hints(program: ExportedProgram) -> dict[str, int]:
+    """Of each symbol of the inputs' sizes what it was when they were exported."""
+    values = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
+    sizes: list[Any] = [n for one in values if isinstance(one, torch.Tensor) for n in one.shape]
+    sizes += [one for one in values if isinstance(one, torch.SymInt)]
+    return {
+        str(size.node.expr): size.node.hint
+        for size in sizes
+        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol
+    }
+
+
+@contextmanager
+def said(program: ExportedProgram) -> Iterator[None]:
+    """Inside the block, idle dropouts are aliases and unsafe splits are the views they are."""
+    changed = []
+    for graph in graphs_of(program):
+        for node in graph.nodes:
+            target, args = _VIEWS.get(node.target, node.target), node.args
+            if node.target in _DROPOUTS and _idle(node):
+                target, args = aten.alias.default, node.args[:1]
+            if target is not node.target:
+                changed.append((node, node.target, node.args))
+                node.target, node.args = target, args
+    try:
+        yield
+    finally:
+        for node, target, args in changed:
+            node.target, node.args = target, args
+
+
+def _idle(node: fx.Node) -> bool:
+    """Whether a dropout returns its argument: it is not training, or drops nothing."""
+    return len(node.args) == 3 and (node.args[2] is False or node.args[1] in (0, 0.0))
+
+
+def _storages(value: Any) -> set[int]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return {storage_number(v.untyped_storage()) for v in values if isinstance(v, torch.Tensor)}

@@ -1,0 +1,1 @@
+"""What lowerings write with: nothing here registers one."""

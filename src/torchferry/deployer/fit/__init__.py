@@ -1,0 +1,1 @@
+"""Which weights take how few bits: sensitivity, calibration, ranges."""

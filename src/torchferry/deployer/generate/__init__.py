@@ -1,0 +1,1 @@
+"""Deployed models in Python: transformers' ``generate`` over sessions of onnxruntime."""

@@ -1,0 +1,1 @@
+"""The folder in every runtime beside PyTorch, and what a precision cost."""

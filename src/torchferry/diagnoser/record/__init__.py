@@ -1,0 +1,1 @@
+"""The pieces of a model and their calls, as they were seen."""

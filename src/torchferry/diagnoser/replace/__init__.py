@@ -1,0 +1,1 @@
+"""Operators in the place of modules, and models with those left out."""

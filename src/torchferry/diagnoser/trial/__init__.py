@@ -1,0 +1,1 @@
+"""One attempt to export one piece, apart from the rest, and its verdict."""

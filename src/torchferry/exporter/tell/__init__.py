@@ -1,0 +1,1 @@
+"""What an export found, as a report."""
