@@ -120,7 +120,7 @@ def torch_export_patches(
     a function is as before when the last one of it has ended.
 
     Args:
-        patch_torch: apply those of PyTorch and torchvision.
+        patch_torch: apply those of PyTorch, torchaudio and torchvision.
         patch_transformers: apply those of transformers and diffusers, and those that the
             exporter of transformers keeps.
         patch_sympy: apply those of sympy. None is needed with sympy 1.13 and later.

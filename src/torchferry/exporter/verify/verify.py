@@ -24,7 +24,7 @@ from torchferry.judge.apart import can_fork
 from torchferry.judge.reference import Again
 from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
-from torchferry.observer.unlike import special_values, unlike
+from torchferry.observer.unlike import unlike
 from torchferry.runner import Session
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
@@ -321,7 +321,7 @@ class ForeignSides(Sides):
     def check(self, inputs: tuple[Any, Any], sizes: Sizes, *, made: bool) -> Check:
         """Run both on inputs of some sizes, and on others of the same sizes."""
         check = super().check(inputs, sizes, made=made)
-        others = (*unlike(inputs), *special_values(inputs)) if check.ok else ()
+        others = unlike(inputs) if check.ok else ()
         tried = (super(ForeignSides, self).check(given, sizes, made=made) for given in others)
         wrong = next((one for one in tried if one.failed), None)
         return check if wrong is None else replace(wrong, blame=_OTHER_VALUES)
