@@ -6,7 +6,8 @@ import onnxruntime
 import pytest
 
 from torchferry.converter.block import Block
-from torchferry.converter.requirement import depends_on_data, required
+from torchferry.converter.requirement import required
+from torchferry.converter.write.dimension import is_data_dependent
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from torchferry.converter.requirement import depends_on_data, required
      (ir.SymbolicDim("batch_size"), False), (4, False), (ir.SymbolicDim(None), False)],
 )  # fmt: skip
 def test_sizes_of_data_have_torchs_names(size, expected):
-    assert depends_on_data(size) is expected
+    assert is_data_dependent(size) is expected
 
 
 def test_a_graph_fails_with_the_message_where_the_condition_is_broken():

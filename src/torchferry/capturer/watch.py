@@ -161,8 +161,8 @@ def raising_module(error: BaseException, model: torch.nn.Module) -> str:
 def _is_asked_by_operator() -> bool:
     """Whether a function of torch's C++ asks the guard that is logged now.
 
-    Between it and torch's symbols there is no code of Python, and before it the mode that
-    torch.export puts around all of them.
+    Then no Python frame stands between torch's symbols and the mode that torch.export puts around
+    every function of torch.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_ASKING):

@@ -5,15 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from torchferry.converter.block import Block
-from torchferry.converter.write.dimension import is_data_dependent
 from torchferry.graph.runtime import REQUIREMENT
 
-__all__ = ["depends_on_data", "required"]
-
-
-def depends_on_data(size: int | ir.SymbolicDim) -> bool:
-    """Whether only a run tells a size, or one that it is computed from."""
-    return isinstance(size, ir.SymbolicDim) and is_data_dependent(size.value)
+__all__ = ["required"]
 
 
 def required(b: Block, x: ir.Value, holds: ir.Value, message: str) -> ir.Value:

@@ -1,4 +1,4 @@
-"""What a model keeps from call to call: found, refused by name, or lifted.
+"""State that a model keeps between calls: found, refused by name, or lifted.
 
 Read `state` (what a forward changes), `variables` (which of it counts), `lift` (as arguments and
 results).

@@ -20,7 +20,7 @@ _EXACT = 1e-6
 
 
 def run_call(model: torch.nn.Module, call: Call) -> Any:
-    """What a model returns for a copy of the arguments of a call."""
+    """Run a model on a copy of the arguments of a call."""
     args, kwargs = clone((call.args, call.kwargs))
     return model(*args, **accept_aliases(model, kwargs))
 

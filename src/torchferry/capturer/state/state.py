@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from torchferry.capturer.state.outside import DRAWN, outside_state
 from torchferry.capturer.watch import line_of_frame
+from torchferry.observer.infer import same_constant
 from torchferry.seams.huggingface import BOOKKEEPING
 from torchferry.seams.pytorch import OpOverload, schema_of
 
@@ -252,8 +253,7 @@ def _differ(before: Any, after: Any) -> bool:
     # Sizes of the inputs are symbols while a model is traced.
     symbolic = isinstance(after, torch.SymInt | torch.SymFloat | torch.SymBool)
     alike = type(after) is type(before) or before is _ABSENT
-    both_nan = before != before and after != after  # noqa: PLR0124  (what only a NaN fulfils)
-    return not symbolic and alike and bool(after != before) and not both_nan
+    return not symbolic and alike and not same_constant(before, after)
 
 
 def _shown(value: Any) -> str:

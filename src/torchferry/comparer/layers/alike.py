@@ -211,7 +211,7 @@ class _Alike:
 
 
 def _twins(one: Sequence[torch.fx.Node], other: Sequence[torch.fx.Node]) -> dict[str, str] | None:
-    """What stands for what in two layers of a program that are the same; ``None`` if they are not.
+    """Map names of one layer of a program to those of another; ``None`` if they are not equal.
 
     Values from outside are among the names, weights too.
     """

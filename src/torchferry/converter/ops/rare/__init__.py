@@ -1,1 +1,1 @@
-"""What few models need: a newcomer may leave this folder closed."""
+"""Operators that few models need; a newcomer can skip this folder."""

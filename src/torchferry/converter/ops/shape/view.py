@@ -19,7 +19,8 @@ from torchferry.converter.ops.shape.axes import (
     sizes_of,
     times,
 )  # fmt: skip
-from torchferry.converter.requirement import depends_on_data, required
+from torchferry.converter.requirement import required
+from torchferry.converter.write.dimension import is_data_dependent
 from torchferry.seams.operators import aten
 
 __all__ = ["at_least", "flat", "reshaped"]
@@ -127,7 +128,7 @@ def _squeezed(b: Block, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """
     shape = [] if x.shape is None else [*x.shape]
     for axis in axes if shape else ():
-        if depends_on_data(shape[axis]):
+        if is_data_dependent(shape[axis]):
             more = b.Not(b.Equal(b.dim(x, axis), 1))
             x = required(b, x, more, "squeeze() takes away an axis whose size depends on data")
     gone = [axis for axis in axes if rank(x) and b.dim(x, axis) == 1]
