@@ -282,3 +282,93 @@ def test_a_copy_that_is_none_is_a_condition_where_it_matters(make, sets, other, 
     torch.testing.assert_close(made(x), make()(x))
     with pytest.raises(UsageError, match="its code does something else there"):
         made(torch.randn(other))
+
+
+class Ratio(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.shape[0] / x.shape[1] > 0.5 else x
+
+
+class Root(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.shape[0] ** 0.5 > 2.5 else x
+
+
+class Halves(nn.Module):
+    """A power of two, as a fast transform asks for."""
+
+    def forward(self, x):
+        n = x.shape[0]
+        assert n & (n - 1) == 0, "no power of two"
+        return torch.cat([x[: n // 2] + x[n // 2 :], x[: n // 2] - x[n // 2 :]])
+
+
+@pytest.mark.parametrize("exporter", ["to_onnx", "onnx_dynamo"])
+@pytest.mark.parametrize(
+    ("model", "rows", "good", "bad"),
+    [(Ratio(), (2, 3), (1, 4), (6, 9)), (Root(), (2, 3), (1, 6), (7, 9)),
+     (Halves(), (4, 8), (2, 16), (6, 7))],
+)  # fmt: skip
+def test_floats_and_bits_of_sizes_decide(model, rows, good, bad, exporter):
+    """torch.onnx defers what it asks of sizes, and writes nothing of floats."""
+    sets = [(torch.rand(rows[0], 8),), (torch.rand(rows[1], 9),)]
+    made = tf.export(model, sets, exporter=exporter, progress=False)
+    assert made.report.ok, made.report.problems
+    for n in good:
+        x = torch.rand(n, 10)
+        torch.testing.assert_close(made(x), model(x))
+    for n in bad:
+        with pytest.raises(UsageError, match="was exported for sizes with"):
+            made(torch.rand(n, 10))
+
+
+class Fill(nn.Module):
+    """Write to what may be a view or a copy."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        y = x + 0
+        self.part(y).fill_(9)
+        return y
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    ("part", "recorded", "good", "bad"),
+    [
+        # A view of every second column, where their number is even.
+        (lambda y: y[:, ::2].reshape(-1), ((3, 5), (4, 7)), ((3, 9),), ((3, 4), (1, 6), (3, 2))),
+        (lambda y: y[:, ::2].reshape(-1), ((3, 4), (4, 6)), ((2, 8),), ((3, 5), (1, 7))),
+        (lambda y: y[:, ::7].flatten(), ((3, 20), (4, 22)), ((3, 17),), ((3, 21), (3, 14))),
+        # Neither a batch of 1 nor one column makes it a view, both do.
+        (lambda y: y[:, ::2].contiguous(), ((3, 4), (4, 6)), ((1, 4), (3, 2)), ((1, 2), (1, 1))),
+        (lambda y: y[:, :4].flatten(), ((3, 6), (4, 7)), ((2, 5),), ((3, 4), (1, 6), (3, 2))),
+    ],
+)
+def test_a_write_through_what_may_be_a_view(part, recorded, good, bad, check):
+    model = Fill(part).eval()
+    made = tf.export(model, [(torch.rand(s),) for s in recorded], check=check, progress=False)
+    for sizes in (*recorded, *good):
+        x = torch.rand(sizes)
+        torch.testing.assert_close(made(x), model(x))
+    for sizes in bad:
+        with pytest.raises(UsageError, match="was exported for sizes with"):
+            made(torch.rand(sizes))
+
+
+class Near(nn.Module):
+    def forward(self, q, k):
+        return q.sum() * 2 if abs(q.shape[1] - k.shape[1]) <= 1 else q.sum()
+
+
+def test_a_distance_of_sizes_decides():
+    sets = [(torch.rand(2, 5), torch.rand(2, 2)), (torch.rand(3, 9), torch.rand(3, 4))]
+    made = tf.export(Near(), sets, progress=False)
+    assert made.report.ok, made.report.problems
+    for n, m in ((1, 7), (7, 1)):
+        torch.testing.assert_close(made(torch.ones(2, n), torch.ones(2, m)), torch.tensor(2.0 * n))
+    with pytest.raises(UsageError, match="was exported for sizes with"):
+        made(torch.rand(2, 5), torch.rand(2, 6))

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torchferry.converter import signature, torch_onnx
 from torchferry.converter.functions import extract_functions
 from torchferry.converter.program import mutation
-from torchferry.converter.program.aliasing import sizes_of_written_views
+from torchferry.converter.program.written_view import Relation, find_written_views
 from torchferry.converter.translate import translate
 from torchferry.converter.write import dimension
 from torchferry.converter.write.kernel import is_floating
@@ -128,13 +128,25 @@ _NEVER_EMPTY = {  # what onnxruntime, up to 1.32 at least, computes of nothing e
 }
 
 
-def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> list[Condition]:
-    """Sizes of 1 at which a write in place goes to other memory than at the exported ones."""
+def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> Iterator[Condition]:
+    """Sizes at which a write in place would go to other memory than at the exported ones."""
     # Where the memory is read no more it makes no difference, which only a run tells.
-    return [
-        Condition("n0 != 1", (names(size),), user_line(node.stack_trace) or "", choice=True)
-        for size, node in sizes_of_written_views(program).items()
-    ]
+    for view in find_written_views(program):
+        sizes: list[str] = []
+        tests = [_written(one, names, sizes) for one in view.relations]
+        line = user_line(view.node.stack_trace) or ""
+        yield Condition(" or ".join(tests), tuple(sizes), line, choice=True)
+
+
+def _written(relation: Relation, names: dimension.DimensionNames, sizes: list[str]) -> str:
+    """A relation as a test of ``n0``, ``n1`` ...; these stand for ``sizes``, which grow."""
+    terms = []
+    for side in (relation.left, relation.right):
+        name = side if side.isdecimal() else names(side)
+        if not name.isdecimal() and name not in sizes:
+            sizes.append(name)
+        terms.append(name if name.isdecimal() else f"n{sizes.index(name)}")
+    return f"{terms[0]} {'==' if relation.equal else '!='} {terms[1]}"
 
 
 def _of_ranks(program: ExportedProgram, names: dimension.DimensionNames) -> Iterator[Condition]:

@@ -13,7 +13,8 @@ __all__ = ["value_of"]
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-    ast.USub: operator.neg, ast.Not: operator.not_,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.RShift: operator.rshift, ast.USub: operator.neg, ast.Not: operator.not_,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, several: one in several,
 }  # fmt: skip
@@ -21,8 +22,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "math.trunc": math.trunc, "math.floor": math.floor, "math.ceil": math.ceil,
     "math.sqrt": math.sqrt, "torch.sym_float": float, "torch.sym_max": max, "torch.sym_min": min,
     "torch.sym_not": operator.not_, "max": max, "min": min, "float": float, "int": int,
-    "round": round, "bool": bool,
+    "round": round, "bool": bool, "abs": abs,
 }  # fmt: skip
+_PLACES = 62  # bits that a number may be shifted by
 _LARGEST = 2**31  # exponents and sizes beyond are no sizes; a file may say anything
 
 
@@ -50,6 +52,11 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> Any:
             if base < 0 and power != int(power):
                 raise ArithmeticError  # the root of a negative number is complex
             return base**power
+        case ast.BinOp(op=ast.LShift(), left=left, right=right):
+            number, places = value_of(left, known), value_of(right, known)
+            if places > _PLACES:
+                raise OverflowError
+            return number << places
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](value_of(left, known), value_of(right, known))
         case ast.BoolOp(op=op, values=values):

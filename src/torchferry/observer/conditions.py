@@ -21,6 +21,7 @@ from torchferry.dims import Condition, is_positive, parse_size
 from torchferry.graph.outline import CONDITIONS_KEY
 from torchferry.observer.guards import (
     chosen,
+    deferred_guards,
     guard_lines,
     later_guards,
     later_hints,
@@ -313,6 +314,9 @@ def _of_assertions(program: ExportedProgram, named: Callable[[str], str]) -> Ite
         if isinstance(value, torch.SymBool) and not has_unbacked_symbols(value):
             line = user_line(node.stack_trace) or ""
             yield from _of_expression(value.node.expr, named, line)
+    for tested, line in deferred_guards(program):
+        if not any(str(name).startswith(("u", "zu")) for name in tested.free_symbols):
+            yield from _of_expression(tested, named, line)
 
 
 def _of_expression(

@@ -16,10 +16,11 @@ from torch.export import ExportedProgram
 from torchferry.observer.tree import program_inputs
 from torchferry.seams.pytorch import guards_of
 from torchferry.seams.symbols import hints_of
-from torchferry.values.source_line import is_own
+from torchferry.values.source_line import is_own, user_line
 
 __all__ = [
     "chosen",
+    "deferred_guards",
     "guard_lines",
     "later_guards",
     "later_hints",
@@ -80,6 +81,13 @@ def later_hints(program: ExportedProgram) -> dict[Any, int]:
     """Return the traced value of each symbol; a second trace adds symbols for fixed integers."""
     environment = _shape_environment(program)
     return {} if environment is None else hints_of(environment)
+
+
+def deferred_guards(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """Tests that torch was asked to defer, each with its line: those of floats it never writes."""
+    deferred = getattr(_shape_environment(program), "deferred_runtime_asserts", {})
+    for one in (one for group in deferred.values() for one in group):
+        yield one.expr, user_line("".join(one.stack.format())) or ""
 
 
 def noted_guards(program: ExportedProgram) -> list[tuple[str, Any]]:

@@ -28,14 +28,13 @@ from torchferry.seams.pytorch import (
 )
 
 __all__ = [
-    "aliasing_targets", "graphs_of", "hidden_view", "is_view", "said", "sizes_of_written_views",
+    "aliasing_targets", "graphs_of", "hidden_view", "hides", "is_view", "said", "views_of_written",
 ]  # fmt: skip
 
 _DROPOUTS = (
     aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
     aten.feature_alpha_dropout.default,
 )  # fmt: skip
-_FEW = range(2, 65)  # sizes that may make a computed one 1
 _VIEWS: dict[Any, Any] = {
     aten.unsafe_chunk.default: aten.chunk.default,
     aten.unsafe_split.Tensor: aten.split.Tensor,
@@ -73,43 +72,13 @@ def hidden_view(node: fx.Node) -> fx.Node | None:
     return next((arg for arg in node.all_input_nodes if is_view(node, arg)), None)
 
 
-def sizes_of_written_views(program: ExportedProgram) -> dict[str, fx.Node]:
-    """Return the sizes of which one of 1 turns a copy that is written to into a view.
-
-    ``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row, and that of ``x[::2]`` if
-    ``x`` has two. A functional program has decided for one of the two. A size is a symbol or an
-    expression of some; the value is the operator that changes.
-    """
-    found: dict[str, fx.Node] = {}
-    hints = _hints(program)
+def views_of_written(program: ExportedProgram) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Results and arguments that share memory with what is written to, or may at some sizes."""
     for graph in graphs_of(program):
         known: set[fx.Node] = set()
         for node in graph.nodes:
-            if not is_seen_write(node) or not isinstance(node.args[0], fx.Node):
-                continue
-            for view, viewed in _shared(node.args[0], known):
-                tried = _sizes_of_one(viewed.meta.get("val"), hints)
-                new = {size: sizes for size, sizes in tried.items() if size not in found}
-                usual = is_view(view, viewed) if new else None
-                for size, sizes in new.items():
-                    if is_view(view, viewed, {**hints, **sizes}) != usual:
-                        found.setdefault(size, view)
-    return found
-
-
-def _sizes_of_one(value: Any, hints: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Symbols and expressions in the sizes of a tensor, with a symbol's size that makes each 1."""
-    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
-    found = {symbol: {symbol: 1} for symbol in _symbols(value) & hints.keys()}
-    for expression in (size.node.expr for size in sizes if isinstance(size, torch.SymInt)):
-        known = {one: hints.get(str(one)) for one in expression.free_symbols}
-        if expression.is_Symbol or None in known.values():
-            continue
-        for symbol, size in itertools.product(known, _FEW):
-            if expression.subs({**known, symbol: size}) == 1:
-                found[str(expression)] = {str(symbol): size}
-                break
-    return found
+            if is_seen_write(node) and isinstance(node.args[0], fx.Node):
+                yield from _shared(node.args[0], known)
 
 
 def _shared(written: fx.Node, known: set[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
@@ -137,14 +106,13 @@ def _may_be_view(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
         return False
-    hides = target.namespace == "aten" and may_decompose(target)
-    return hides or any(result.alias_info for result in schema_of(target).returns)
+    return hides(node) or any(result.alias_info for result in schema_of(target).returns)
 
 
-def _symbols(value: Any) -> set[str]:
-    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
-    symbols = (size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt))
-    return {str(symbol) for some in symbols for symbol in some}
+def hides(node: fx.Node) -> bool:
+    """Whether an operator may return a view or a copy, as it finds its argument."""
+    target = node.target
+    return isinstance(target, OpOverload) and target.namespace == "aten" and may_decompose(target)
 
 
 def is_view(node: fx.Node, viewed: fx.Node, sizes: Mapping[str, int] | None = None) -> bool:
@@ -193,18 +161,6 @@ def _with_sizes(value: Any, sizes: Mapping[str, int]) -> Any:
         return value.node.hint
     size = expression.subs(known)
     return int(size) if size.is_Integer else None
-
-
-def _hints(program: ExportedProgram) -> dict[str, int]:
-    """Of each symbol of the inputs' sizes what it was when they were exported."""
-    values = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
-    sizes: list[Any] = [n for one in values if isinstance(one, torch.Tensor) for n in one.shape]
-    sizes += [one for one in values if isinstance(one, torch.SymInt)]
-    return {
-        str(size.node.expr): size.node.hint
-        for size in sizes
-        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol
-    }
 
 
 @contextmanager

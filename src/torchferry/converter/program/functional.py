@@ -20,6 +20,7 @@ from torchferry.converter.program.aliasing import aliasing_targets, graphs_of, s
 from torchferry.converter.program.in_place import is_seen_write, updates_statistics
 from torchferry.converter.program.subclass import has_whole_weights, name_parts
 from torchferry.converter.torchlib import borrowed
+from torchferry.converter.program.written_view import find_written_views
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import note_guards
 from torchferry.seams.pytorch import (
@@ -59,13 +60,17 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
         with said(program):
             hidden = {*aliasing_targets(program), *_trained(program)} if writes else ()
             table |= {target: how for target in hidden if (how := decomposition(target))}
-            traced = _traced(program, table)
+            # Torch copies what it cannot tell to be a view, unless it may ask for the sizes.
+            views = writes and any(one.views for one in find_written_views(program))
+            traced = _traced(program, table, asks=views)
         program = traced
     return program
 
 
-def _traced(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
-    with _flat(program), note_guards(program), sizes_oblivious(), warnings.catch_warnings():
+def _traced(
+    program: ExportedProgram, table: dict[Any, Any], *, asks: bool = False
+) -> ExportedProgram:
+    with _flat(program), note_guards(program), sizes_oblivious(not asks), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             traced: ExportedProgram = program.run_decompositions(table)
