@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import torchferry as tf
-from torchferry.errors import FerryError, UsageError
+from torchferry.errors import ConversionError, FerryError, UsageError
 
 
 def ids(*sizes: int) -> torch.Tensor:
@@ -345,6 +345,8 @@ class Fill(nn.Module):
         (lambda y: y[:, ::7].flatten(), ((3, 20), (4, 22)), ((3, 17),), ((3, 21), (3, 14))),
         # Neither a batch of 1 nor one column makes it a view, both do.
         (lambda y: y[:, ::2].contiguous(), ((3, 4), (4, 6)), ((1, 4), (3, 2)), ((1, 2), (1, 1))),
+        (lambda y: y[:, 0].contiguous(), ((3, 4), (4, 6)), ((2, 8),), ((3, 1), (1, 4))),
+        (lambda y: y.view(len(y), -1, 2)[..., 0].reshape(-1), ((3, 4), (4, 6)), ((2, 8),), ()),
         (lambda y: y[:, :4].flatten(), ((3, 6), (4, 7)), ((2, 5),), ((3, 4), (1, 6), (3, 2))),
     ],
 )
@@ -357,6 +359,12 @@ def test_a_write_through_what_may_be_a_view(part, recorded, good, bad, check):
     for sizes in bad:
         with pytest.raises(UsageError, match="was exported for sizes with"):
             made(torch.rand(sizes))
+
+
+def test_a_copy_or_a_view_that_no_size_tells():
+    model = Fill(lambda y: y[:, : y.shape[1] - y.shape[1] % 4].contiguous()).eval()
+    with pytest.raises(ConversionError, match=r"a view or a copy.*clone\(\)"):
+        tf.export(model, [(torch.rand(3, 7),), (torch.rand(4, 9),)], progress=False)
 
 
 class Near(nn.Module):
@@ -372,3 +380,29 @@ def test_a_distance_of_sizes_decides():
         torch.testing.assert_close(made(torch.ones(2, n), torch.ones(2, m)), torch.tensor(2.0 * n))
     with pytest.raises(UsageError, match="was exported for sizes with"):
         made(torch.rand(2, 5), torch.rand(2, 6))
+
+
+class AsksForLayout(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.is_contiguous() else x
+
+
+def test_a_capture_checks_what_the_code_asks_of_its_arguments():
+    sets = [(torch.rand(4, 3),), (torch.rand(5, 3),)]
+    made = tf.capture(AsksForLayout(), tf.Observation.from_inputs(AsksForLayout(), sets))
+    x = torch.rand(6, 3)
+    torch.testing.assert_close(made(x), x * 2)
+    with pytest.raises(UsageError, match="is not contiguous"):
+        made(torch.rand(3, 6).t())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(lambda x: x.to("meta"), "on device meta"), (torch.Tensor._neg_view, "resolve_neg")],
+)
+def test_tensors_that_hold_no_numbers_of_their_own(change, words):
+    made = tf.export(
+        Root(), [(torch.rand(2, 8),), (torch.rand(3, 9),)], check=False, progress=False
+    )
+    with pytest.raises(UsageError, match=words):
+        made(change(torch.rand(2, 9)))

@@ -170,3 +170,24 @@ def test_a_static_cache(buffers):
         for size in (6, 1, 1, 4, 2):
             ids = torch.randint(0, 50, (2, size))
             check(program(ids), model(ids))
+
+
+class ReturnsState(nn.Module):
+    """What it returns is the buffer itself, which the next call writes to."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(3))
+
+    def forward(self, x):
+        self.sum += x.sum(0)
+        return self.sum
+
+
+def test_a_result_may_be_the_state_itself():
+    sets = [(torch.rand(2, 3),), (torch.rand(4, 3),)]
+    made = tf.export(ReturnsState().eval(), sets, state="lift", progress=False)
+    assert made.report.ok, made.report.problems
+    model = ReturnsState().eval()
+    for x in (torch.rand(5, 3), torch.rand(1, 3)):
+        check(made(x), model(x))

@@ -216,7 +216,7 @@ def test_what_is_no_module_is_refused(model, message):
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_module_of_torch_jit_is_refused():
     model = torch.jit.script(torch.nn.Linear(2, 2))
-    with pytest.raises(UsageError, match="give the one it was made of"), observe(model):
+    with pytest.raises(UsageError, match="give the module it was made of"), observe(model):
         pytest.fail("it must not start")
 
 

@@ -40,6 +40,7 @@ from torchferry.observer import Observation
 from torchferry.observer.conditions import guards_of_special_sizes
 from torchferry.observer.guards import guard_lines, note_choices
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.observer.module import check_forms, check_module, initialize
 from torchferry.progress import Progress, show_steps
 from torchferry.values.fast_path import disable_fast_paths
 
@@ -93,8 +94,13 @@ def capture(
             user named (``seen.named``) is a constant. The message has the user's line if known.
         UsageError: no call was seen, or a custom patch fits nothing.
     """
+    check_module(model, "capture")
+    seen = as_observation(model, seen)
+    for call in seen.calls[:1]:
+        initialize(model, call.args, call.kwargs)
+        check_forms(model, call.args, call.kwargs)
     run = partial(
-        _captured, model, as_observation(model, seen), patch=patch, custom_patches=custom_patches,
+        _captured, model, seen, patch=patch, custom_patches=custom_patches,
         rewrite=rewrite, decompose=decompose, settle=settle, state=state, progress=progress,
     )  # fmt: skip
     found = run(repeat=repeat)

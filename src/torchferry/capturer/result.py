@@ -20,7 +20,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.values.flatten import path_text
 from torchferry.values.kinds import attempt
-from torchferry.values.reliance import Reliance
+from torchferry.values.reliance import Reliance, check_reliances
 
 __all__ = ["Attempt", "Captured", "brief_error"]
 
@@ -105,7 +105,8 @@ class Captured:
 
         Raises:
             UsageError: an argument is missing, or given twice, of another dtype than it was
-                captured with, or there are too many.
+                captured with, or lies otherwise in memory where the code asks; or there are too
+                many.
             Mismatch: the program was found wrong for the very call it was captured with.
         """
         if self.unproven:
@@ -128,7 +129,10 @@ class Captured:
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         captured = leaves_of(*(self.program.example_inputs or ((), {})))
-        for path, leaf in leaves_of(args, kwargs).items():
+        given = leaves_of(args, kwargs)
+        names = {path_text(path): leaf for path, leaf in given.items()}
+        check_reliances(self.relies, names, [path_text(path) for path in captured])
+        for path, leaf in given.items():
             known = captured.get(path)
             # torch asks it of those only that the program computes with.
             if (

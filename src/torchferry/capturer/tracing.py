@@ -31,6 +31,7 @@ from torchferry.capturer.strategies import Strategy
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
+from torchferry.seams.pytorch import parametrizations_anew
 from torchferry.values.attributes import attributes_kept
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
@@ -123,6 +124,7 @@ def _trace_once(
         symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
         explicit_keywords(model, names),
         torch.no_grad(),
+        parametrizations_anew(),
         attributes_kept(model),  # what forward keeps of a trace are tensors without data
         random_kept(),  # Dynamo draws as it begins
         watch_shapes() as outcome.events,

@@ -131,7 +131,7 @@ _NEVER_EMPTY = {  # what onnxruntime, up to 1.32 at least, computes of nothing e
 def _of_writes(program: ExportedProgram, names: dimension.DimensionNames) -> Iterator[Condition]:
     """Sizes at which a write in place would go to other memory than at the exported ones."""
     # Where the memory is read no more it makes no difference, which only a run tells.
-    for view in find_written_views(program):
+    for view in (one for one in find_written_views(program) if one.relations):
         sizes: list[str] = []
         tests = [_written(one, names, sizes) for one in view.relations]
         line = user_line(view.node.stack_trace) or ""

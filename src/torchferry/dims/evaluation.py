@@ -10,11 +10,30 @@ from typing import Any
 
 __all__ = ["value_of"]
 
+_LARGEST = 2**31  # exponents and sizes beyond are no sizes; a file may say anything
+_PLACES = 62  # bits that a number may be shifted by
+
+
+def _power(base: Any, power: Any) -> Any:
+    if abs(power) > 8 or abs(base) > _LARGEST:
+        raise OverflowError
+    if base < 0 and power != int(power):
+        raise ArithmeticError  # the root of a negative number is complex
+    return base**power
+
+
+def _shifted(number: int, places: int) -> int:
+    if places > _PLACES:
+        raise OverflowError
+    return number << places
+
+
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
-    ast.RShift: operator.rshift, ast.USub: operator.neg, ast.Not: operator.not_,
+    ast.LShift: _shifted, ast.RShift: operator.rshift, ast.Pow: _power,
+    ast.USub: operator.neg, ast.Not: operator.not_,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, several: one in several,
 }  # fmt: skip
@@ -24,8 +43,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch.sym_not": operator.not_, "max": max, "min": min, "float": float, "int": int,
     "round": round, "bool": bool, "abs": abs,
 }  # fmt: skip
-_PLACES = 62  # bits that a number may be shifted by
-_LARGEST = 2**31  # exponents and sizes beyond are no sizes; a file may say anything
 
 
 def value_of(node: ast.expr, known: Mapping[str, int]) -> Any:
@@ -45,18 +62,6 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> Any:
             return known[name]
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](value_of(operand, known))
-        case ast.BinOp(op=ast.Pow(), left=left, right=right):
-            base, power = value_of(left, known), value_of(right, known)
-            if abs(power) > 8 or abs(base) > _LARGEST:
-                raise OverflowError
-            if base < 0 and power != int(power):
-                raise ArithmeticError  # the root of a negative number is complex
-            return base**power
-        case ast.BinOp(op=ast.LShift(), left=left, right=right):
-            number, places = value_of(left, known), value_of(right, known)
-            if places > _PLACES:
-                raise OverflowError
-            return number << places
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](value_of(left, known), value_of(right, known))
         case ast.BoolOp(op=op, values=values):

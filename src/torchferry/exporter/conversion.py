@@ -23,8 +23,10 @@ from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Call, Observation, use_dyn_not_str
 from torchferry.observer.conditions import guards_of_special_sizes
+from torchferry.observer.module import check_forms, check_module, initialize
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
+from torchferry.seams.pytorch import parametrizations_anew
 from torchferry.sources.archive import load_program
 from torchferry.sources.arguments import AS_GIVEN
 from torchferry.values.flatten import Path as ValuePath
@@ -71,6 +73,9 @@ def to_onnx(
     defaults: dict[str, Any] = {}
     dims: dict[tuple[ValuePath, int], Size] = {}
     if isinstance(model, torch.nn.Module):
+        check_module(model, "to_onnx")
+        initialize(model, args, kwargs or {})
+        check_forms(model, args, kwargs or {})
         program: Any = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
         defaults, dims = _stated(model, len(args), dynamic_shapes)
     elif args or kwargs or dynamic_shapes is not None:
@@ -105,7 +110,7 @@ def _exported(
     shapes = None if dynamic_shapes is None else use_dyn_not_str(dynamic_shapes)
     try:
         patches = apply_patches([patch for patch in PATCHES if patch.silent])
-        with torch.no_grad(), sizes_oblivious(), patches:
+        with torch.no_grad(), sizes_oblivious(), parametrizations_anew(), patches:
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through
         first = (str(error).strip().splitlines() or [""])[0][:300]

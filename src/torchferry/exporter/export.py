@@ -44,6 +44,7 @@ from torchferry.observer import Observation
 from torchferry.observer.conditions import store_signature
 from torchferry.observer.given import Stated, to_observation
 from torchferry.observer.keywords import defaults_of
+from torchferry.observer.module import check_module
 from torchferry.optimizer import Target, optimize, widen
 from torchferry.progress import Progress
 from torchferry.runner import Session, nodes_without_kernel
@@ -101,6 +102,8 @@ def export(
     Raises:
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
+    if not isinstance(model, ExportedProgram):
+        check_module(model, "export")
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
     named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names), repeat)
     plan = Plan(*chosen, *named, verify=verify).for_size(weight_bytes(model))

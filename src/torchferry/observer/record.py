@@ -13,9 +13,9 @@ import torch
 
 from torchferry.errors import UsageError
 from torchferry.observer.keep import keep
+from torchferry.observer.module import check_module
 from torchferry.observer.observation import Call, Observation
 from torchferry.observer.tap import tapped
-from torchferry.values.describe import string_type
 
 __all__ = ["observe"]
 
@@ -86,9 +86,6 @@ class _Recorder:
 
 
 def _check(model: Any, limit: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"observe takes a module, not {string_type(model)}")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise UsageError("observe cannot watch a module of torch.jit: give the one it was made of")
+    check_module(model, "observe")
     if limit is not None and (type(limit) is not int or limit < 0):
         raise UsageError(f"observe: limit is a number of calls, or None for all, not {limit!r}")

@@ -262,6 +262,10 @@ def _checked(name: str, leaf: Any, info: InputInfo, pairs: bool = False) -> torc
         ) from error
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
         raise UsageError(f"input {name} is {string_type(tensor)}, but the model takes a dense one")
+    if tensor.is_meta:
+        raise UsageError(f"input {name} is on device meta, without data: give a dense tensor")
+    if tensor.is_neg():  # the imaginary part of a conjugate is negated where it is read
+        raise UsageError(f"input {name} is a negated view: give {name}.resolve_neg()")
     if type(tensor) is not torch.Tensor and (reason := why_not_ordinary(tensor)):
         raise UsageError(
             f"input {name} is {reason}, and a program does not: give a plain tensor, "

@@ -56,7 +56,8 @@ __all__ = [
     "is_boxed",
     "is_functorch_tensor",
     "is_inside_functorch",
-    "is_static_input", "is_vmap_mark",
+    "is_static_input",
+    "is_vmap_mark",
     "make_subclass",
     "mark_boxed",
     "may_decompose",
@@ -66,6 +67,7 @@ __all__ = [
     "original_of",
     "overload_name",
     "parameters_of",
+    "parametrizations_anew",
     "patch_functorch",
     "pytree",
     "quantized_operators",
@@ -320,6 +322,20 @@ def has_hooks(module: torch.nn.Module) -> bool:
         probe("torch.nn.modules.module._global_forward_hooks"),
         probe("torch.nn.modules.module._global_forward_pre_hooks"),
     ))  # fmt: skip
+
+
+@contextmanager
+def parametrizations_anew() -> Iterator[None]:
+    """Parametrized weights are computed at each use in the block, within ``cached()`` too."""
+    owner = torch.nn.utils.parametrize
+    enabled = getattr(owner, "_cache_enabled", 0)
+    if enabled:
+        vars(owner)["_cache_enabled"] = 0
+    try:
+        yield
+    finally:
+        if enabled:
+            vars(owner)["_cache_enabled"] = enabled
 
 
 # Tracing ----------------------------------------------------------------------------------------

@@ -142,6 +142,9 @@ SEAMS: dict[str, Seam] = {
         "the state of modules", "those that are None are not seen"
     ),
     "torch.nn.Module._modules": Seam("the parts of modules", "those that are None are not seen"),
+    "torch.nn.utils.parametrize._cache_enabled": Seam(
+        "weights with parametrizations", "a trace leaves tensors without data in their cache"
+    ),
     "torch.nn.Module._forward_hooks": Seam("hooks of modules", "they are not seen"),
     "torch.nn.Module._forward_pre_hooks": Seam("hooks of modules", "they are not seen"),
     "torch.nn.Module._forward_hooks_with_kwargs": Seam("hooks of modules", "they are not seen"),

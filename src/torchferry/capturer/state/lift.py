@@ -90,7 +90,10 @@ class Lifted:
             the outputs of all calls, in a list, and the state afterwards.
         """
         with exchanged(model, _placed(self.variables, state, self.begun)):
-            outputs = [model(*args, **accept_aliases(model, kwargs)) for args, kwargs in calls]
+            # A result may be the state itself, which the next call writes to.
+            outputs = [
+                clone(model(*args, **accept_aliases(model, kwargs))) for args, kwargs in calls
+            ]
             return Step(outputs, _read(model, self.variables))
 
 

@@ -19,8 +19,8 @@ from torch.export.graph_signature import ConstantArgument, OutputKind
 from torchferry.converter.program.aliasing import aliasing_targets, graphs_of, said
 from torchferry.converter.program.in_place import is_seen_write, updates_statistics
 from torchferry.converter.program.subclass import has_whole_weights, name_parts
-from torchferry.converter.torchlib import borrowed
 from torchferry.converter.program.written_view import find_written_views
+from torchferry.converter.torchlib import borrowed
 from torchferry.errors import ConversionError
 from torchferry.observer.guards import note_guards
 from torchferry.seams.pytorch import (
@@ -32,7 +32,11 @@ from torchferry.seams.pytorch import (
     pytree,
     set_guards,
 )
+from torchferry.values.buffers import buffers_kept
+from torchferry.values.clone import clone
+from torchferry.values.difference import max_diff
 from torchferry.values.oblivious import sizes_oblivious
+from torchferry.values.randomness import random_kept
 
 __all__ = ["decomposition", "functional"]
 
@@ -63,6 +67,8 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
             # Torch copies what it cannot tell to be a view, unless it may ask for the sizes.
             views = writes and any(one.views for one in find_written_views(program))
             traced = _traced(program, table, asks=views)
+            if views:
+                _check_writes(program, traced)
         program = traced
     return program
 
@@ -70,7 +76,12 @@ def functional(program: ExportedProgram, known: Callable[[Any], bool]) -> Export
 def _traced(
     program: ExportedProgram, table: dict[Any, Any], *, asks: bool = False
 ) -> ExportedProgram:
-    with _flat(program), note_guards(program), sizes_oblivious(not asks), warnings.catch_warnings():
+    with (
+        _flat(program),
+        note_guards(program),
+        sizes_oblivious(not asks),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         try:
             traced: ExportedProgram = program.run_decompositions(table)
@@ -81,6 +92,28 @@ def _traced(
                 f"operators without a lowering, functional: {type(error).__name__}: {first}"
             ) from error
     return name_parts(traced, {**program.state_dict, **program.constants})
+
+
+def _check_writes(program: ExportedProgram, traced: ExportedProgram) -> None:
+    """Refuse a program whose writes torch has lost: it took a view for a copy all the same.
+
+    Raises:
+        ConversionError: the two compute something else of the exported inputs.
+    """
+    if program.example_inputs is None:
+        return
+    flat = tuple(pytree.tree_leaves(program.example_inputs))
+    results = []
+    for one, (args, kwargs) in ((program, program.example_inputs), (traced, (flat, {}))):
+        module = one.module(check_guards=False)
+        with torch.no_grad(), random_kept(), buffers_kept(module):
+            leaves = pytree.tree_leaves(module(*clone(args), **clone(kwargs)))
+        results.append([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    if max_diff(*results).abs > 0:
+        raise ConversionError(
+            "torch cannot make a write in place functional, as its target is a view only at some "
+            "sizes: write to the tensor itself, by index, or to what view() gives"
+        )
 
 
 def decomposition(target: Any) -> Callable[..., Any] | None:

@@ -1,7 +1,7 @@
 """Sizes at which a write in place goes to other memory than at those that were exported.
 
-``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row; ``x[:, ::2].reshape(-1)`` is a
-view where ``x`` has an even number of columns. A functional program has decided for one of the two.
+``x.t().contiguous()`` is a copy, but ``x`` itself if it has one row; ``x[:, ::2].reshape(-1)`` is
+a view where ``x`` has an even number of columns. A functional program has decided for one of both.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from torchferry.converter.program.aliasing import hides, is_view, views_of_written
+from torchferry.errors import ConversionError
+from torchferry.values.source_line import user_line
 
 __all__ = ["Relation", "WrittenView", "find_written_views"]
 
@@ -23,6 +25,7 @@ Sizes = Mapping[str, int]
 
 _ALONE = range(1, 65)  # sizes that are tried of one symbol
 _TOGETHER = (1, 2, 3, 4)  # of two
+_UNKNOWN = (1, 2, 3, 4, 6, 8)  # of one that data decides
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class WrittenView:
     Attributes:
         node: the call.
         views: whether it views at the exported sizes.
-        relations: as long as one of them is as it was exported, it does.
+        relations: as long as one of them is as it was exported, it does; none if it always does.
     """
 
     node: fx.Node
@@ -79,6 +82,8 @@ def _described(value: Any) -> str:
 def _of_operator(
     view: fx.Node, viewed: fx.Node, values: Sequence[Any], hints: Sizes
 ) -> Iterator[WrittenView]:
+    if unknown := _unknown(values, hints):
+        _check_unknown(view, viewed, hints, unknown)
     pairs = list(dict.fromkeys(_pairs(values, hints)))
     symbols = sorted({str(one) for pair in pairs for side in pair for one in _symbols(side)})
     exported = [_equal(pair, hints) for pair in pairs]
@@ -86,13 +91,56 @@ def _of_operator(
     same: list[set[int]] = []
     other: list[set[int]] = []
     for sizes in _samples(symbols, hints):
-        now = [_equal(pair, sizes) for pair in pairs]
+        try:
+            now = [_equal(pair, sizes) for pair in pairs]
+        except ZeroDivisionError:  # no such sizes
+            continue
         changed = {i for i, (a, b) in enumerate(zip(now, exported, strict=True)) if a != b}
         if changed:  # nothing else decides
             (same if is_view(view, viewed, sizes) == usual else other).append(changed)
+    if usual and not other and not _is_plain(viewed.meta.get("val")):
+        yield WrittenView(view, usual, ())
     for clause in _clauses(other, same):
         relations = tuple(Relation(*map(str, pairs[i]), exported[i]) for i in clause)
         yield WrittenView(view, usual, relations)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a tensor is contiguous by its strides; asking it would add a guard."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    expected: Any = 1
+    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
+        if _expression(stride) != expected:
+            return False
+        expected = expected * _expression(size)
+    return True
+
+
+def _unknown(values: Sequence[Any], hints: Sizes) -> list[str]:
+    """Symbols of sizes that no input has: data decides, or torch could not tell."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    sizes = [_expression(size) for one in tensors for size in (*one.shape, *one.stride())]
+    return sorted({str(one) for size in sizes for one in _symbols(size)} - hints.keys())
+
+
+def _check_unknown(view: fx.Node, viewed: fx.Node, hints: Sizes, unknown: Sequence[str]) -> None:
+    """Refuse a write that reaches the argument at some sizes, where nobody knows at which.
+
+    Raises:
+        ConversionError: it does.
+    """
+    ones: list[Sizes] = [hints, *({**hints, symbol: 1} for symbol in hints)]
+    found = {
+        is_view(view, viewed, {**known, **dict.fromkeys(unknown, size)})
+        for known, size in itertools.product(ones, _UNKNOWN)
+    }
+    if len(found) > 1:
+        raise ConversionError(
+            f"{view.target} gives a view or a copy by a size that is known only where the model "
+            "runs, and is written to in place: write to its argument instead, by index, or to "
+            f"a clone() [{user_line(view.stack_trace) or 'no line is known'}]"
+        )
 
 
 def _pairs(values: Sequence[Any], hints: Sizes) -> Iterator[tuple[Any, Any]]:
@@ -106,6 +154,7 @@ def _pairs(values: Sequence[Any], hints: Sizes) -> Iterator[tuple[Any, Any]]:
             (strides[i], shape[j] * strides[j])
             for i, j in itertools.combinations(range(len(shape)), 2)
         ]
+        found += [(stride, 1) for stride in strides[-1:]]
         found += zip(shape[::-1], shapes[0][::-1], strict=False)
     for pair in found:
         named = {str(one) for side in pair for one in _symbols(side)}

@@ -1,0 +1,92 @@
+"""What may be watched and captured: a module with its code, however it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from torchferry.errors import UsageError
+from torchferry.seams.pytorch import hooks_of, original_of
+from torchferry.values.buffers import buffers_kept
+from torchferry.values.clone import clone
+from torchferry.values.describe import string_type
+from torchferry.values.difference import max_diff
+from torchferry.values.randomness import random_kept
+from torchferry.values.source_line import package_of
+
+__all__ = ["check_forms", "check_module", "initialize"]
+
+_LIBRARIES = ("torch", "transformers", "diffusers", "accelerate", "peft", "timm")
+
+
+def check_module(model: Any, asker: str) -> None:
+    """Refuse what is no module, or one whose code is gone.
+
+    Args:
+        model: anything.
+        asker: the function that was given it.
+
+    Raises:
+        UsageError: it is no module, or of ``torch.jit`` or ``torch.compile``.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"{asker} takes a module, not {string_type(model)}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError(
+            f"{asker} cannot take a module of torch.jit, which has no Python code: give the "
+            "module it was made of, or the file that its save() writes"
+        )
+    if (original := original_of(model)) is not None:
+        raise UsageError(
+            f"{asker} cannot take the torch.compile of a {type(original).__name__}: give "
+            "model._orig_mod, which is the module itself"
+        )
+
+
+def initialize(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Call a model whose parameters get their sizes in a first call."""
+    if any(is_lazy(one) for one in (*model.parameters(), *model.buffers())):
+        with torch.no_grad(), random_kept():
+            model(*clone(args), **clone(dict(kwargs)))
+
+
+def check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a model whose hooks or decorators make ``model(x)`` other than ``model(x=x)``.
+
+    A program takes both for the same. Decorators of libraries are known not to.
+
+    Raises:
+        UsageError: they do, of this call.
+    """
+    if not any(keywords for _, _, keywords in hooks_of(model)) and not _is_decorated(model):
+        return
+    signature = inspect.signature(model.forward)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:  # which the call itself tells
+        return
+    positional = bound.args, bound.kwargs
+    free = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    if {signature.parameters[name].kind for name in bound.arguments} - free:
+        return  # there is one form
+    results = []
+    for one, named in (positional, ((), dict(bound.arguments))):
+        with torch.no_grad(), random_kept(), buffers_kept(model):
+            results.append(model(*clone(one), **clone(named)))
+    if max_diff(*results).abs > 0:
+        raise UsageError(
+            f"{type(model).__name__} has hooks or a decorator of forward that make model(x) "
+            "another thing than model(x=x), and a program cannot tell the two: let them treat both alike, "
+            "or write what they do into forward"
+        )
+
+
+def _is_decorated(model: torch.nn.Module) -> bool:
+    wrapper = getattr(model.forward, "__func__", model.forward)
+    code = getattr(wrapper, "__code__", None)
+    inner = getattr(wrapper, "__wrapped__", None)
+    return None not in (inner, code) and package_of(code.co_filename) not in _LIBRARIES

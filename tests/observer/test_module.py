@@ -1,0 +1,111 @@
+"""Modules that cannot be captured as they stand are told apart at the door."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+import torchferry as tf
+from torchferry.errors import UsageError
+from torchferry.observer import Observation
+from torchferry.observer.module import check_forms
+
+SETS = [(torch.rand(2, 3),), (torch.rand(4, 3),)]
+
+
+ENTRIES = {
+    "export": lambda model: tf.export(model, SETS, check=False, progress=False),
+    "to_onnx": lambda model: tf.to_onnx(model, SETS[0]),
+    "capture": lambda model: tf.capture(model, Observation.from_inputs(nn.Linear(3, 2), SETS)),
+}
+by_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@by_entry
+def test_code_that_is_gone_is_refused(entry):
+    linear = nn.Linear(3, 2).eval()
+    with pytest.raises(UsageError, match=r"torch\.jit, which has no Python code"):
+        entry(torch.jit.trace(linear, SETS[0]))
+    with pytest.raises(UsageError, match=r"give model\._orig_mod"):
+        entry(torch.compile(linear, backend="eager"))
+
+
+@by_entry
+def test_a_first_call_gives_lazy_parameters_their_sizes(entry):
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2)).eval()
+    made = entry(model)
+    x = torch.rand(*SETS[0][0].shape)
+    torch.testing.assert_close(made(x), model(x))
+
+
+def by_name(module, args, kwargs):
+    return args, {name: value + 1 for name, value in kwargs.items()}
+
+
+def alike(module, args, kwargs):
+    return tuple(x + 1 for x in args), {name: value + 1 for name, value in kwargs.items()}
+
+
+@by_entry
+def test_hooks_that_hear_keywords(entry):
+    model = nn.Linear(3, 2).eval()
+    handle = model.register_forward_pre_hook(by_name, with_kwargs=True)
+    with pytest.raises(UsageError, match=r"make model\(x\) another thing"):
+        entry(model)
+    handle.remove()
+    model.register_forward_pre_hook(alike, with_kwargs=True)
+    x = SETS[0][0]
+    torch.testing.assert_close(entry(model)(x), model(x))
+
+
+def doubled(forward):
+    """What was given by position twice as large, as old casting decorators did."""
+
+    @functools.wraps(forward)
+    def wrapper(self, *args, **kwargs):
+        return forward(self, *(x * 2 for x in args), **kwargs)
+
+    return wrapper
+
+
+class Decorated(nn.Linear):
+    @doubled
+    def forward(self, x):
+        return super().forward(x)
+
+
+@by_entry
+def test_a_decorator_that_tells_positions(entry):
+    with pytest.raises(UsageError, match="a decorator of forward"):
+        entry(Decorated(3, 2).eval())
+
+
+def test_a_call_that_has_one_form_is_let_through():
+    class Sum(nn.Module):
+        def forward(self, *xs):
+            return sum(xs)
+
+    model = Sum()
+    model.register_forward_pre_hook(by_name, with_kwargs=True)
+    check_forms(model, (torch.ones(2), torch.ones(2)), {})
+    check_forms(model, (), {"y": torch.ones(2)})  # which the call itself refuses
+
+
+class Symmetric(nn.Module):
+    def forward(self, weight):
+        return weight.triu() + weight.triu(1).mT
+
+
+@by_entry
+def test_parametrized_weights_that_are_kept_stay_numbers(entry):
+    model = nn.Linear(3, 3).eval()
+    parametrize.register_parametrization(model, "weight", Symmetric())
+    x = SETS[0][0]
+    with parametrize.cached():
+        wanted = model(x)
+        torch.testing.assert_close(entry(model)(x), wanted)
+        assert type(model(x)) is torch.Tensor
+        torch.testing.assert_close(model(x), wanted)
