@@ -80,13 +80,14 @@ def check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[s
     if max_diff(*results).abs > 0:
         raise UsageError(
             f"{type(model).__name__} has hooks or a decorator of forward that make model(x) "
-            "another thing than model(x=x), and a program cannot tell the two: let them treat both alike, "
-            "or write what they do into forward"
+            "another thing than model(x=x), and a program cannot tell the two: let them treat both "
+            "alike, or write what they do into forward"
         )
 
 
 def _is_decorated(model: torch.nn.Module) -> bool:
     wrapper = getattr(model.forward, "__func__", model.forward)
-    code = getattr(wrapper, "__code__", None)
-    inner = getattr(wrapper, "__wrapped__", None)
-    return None not in (inner, code) and package_of(code.co_filename) not in _LIBRARIES
+    code: Any = getattr(wrapper, "__code__", None)
+    if code is None or not hasattr(wrapper, "__wrapped__"):
+        return False
+    return package_of(code.co_filename) not in _LIBRARIES

@@ -101,7 +101,9 @@ def _of_operator(
     if usual and not other and not _is_plain(viewed.meta.get("val")):
         yield WrittenView(view, usual, ())
     for clause in _clauses(other, same):
-        relations = tuple(Relation(*map(str, pairs[i]), exported[i]) for i in clause)
+        relations = tuple(
+            Relation(str(pairs[i][0]), str(pairs[i][1]), exported[i]) for i in clause
+        )
         yield WrittenView(view, usual, relations)
 
 
