@@ -73,7 +73,12 @@ def tables(graphs: Sequence[Graph], built: Built, proof: Proof) -> list[tuple[st
     first = next(iter(proof.agreements.values()), None)
     measured = () if first is None else tuple(first.cells)
     columns = ("precision", "file", "size", "8-bit weights", *measured)
-    accuracy = Table(columns, rows, note="" if first is None else first.note)
+    notes = ["" if first is None else first.note]
+    if built.kept:
+        notes.append(
+            f"{built.kept} weights lay on a grid of 4 bits already: int4 keeps it exactly."
+        )
+    accuracy = Table(columns, rows, note=" ".join(filter(None, notes)))
     cells = tuple((r.runtime, r.version or "-", r.graph.name, _seen(r)) for r in proof.runs)
     seen = Table(("runtime", "version", "precision", "outputs"), cells)
     return [("Precisions", accuracy), ("Runtimes", seen)]
@@ -142,6 +147,7 @@ def _data(graphs: Sequence[Graph], built: Built, proof: Proof) -> dict[str, Any]
             for graph in graphs
         ],
         "sensitivity": [{"name": u.name, "kl": u.cost, "extra": u.extra} for u in built.units],
+        "kept": built.kept,
         "fitted": built.fitted,
         "floats": built.floats,
         "exports": {floats: done.data for floats, done in built.exports.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ class Grid:
     Attributes:
         codes: uint8, (N, blocks * block): the columns past K are padding and stand for 0.
         scales: float32, (N, blocks).
-        zeros: uint8, (N, blocks).
+        zeros: (N, blocks), uint8; float32 where they are no whole numbers.
         bits: 4 or 8.
         columns: K.
     """
@@ -41,6 +41,16 @@ class Grid:
         codes = self.codes.reshape(rows, blocks, -1).astype(np.float32)
         values = (codes - self.zeros[..., None]) * self.scales[..., None]
         return np.ascontiguousarray(values.reshape(rows, -1)[:, : self.columns])
+
+    def divided(self) -> tuple[Grid, Array]:
+        """A grid with whole zero points, and what all elements of a block have beside it.
+
+        Returns:
+            The grid; float32, (N, blocks), all 0 if it is this one.
+        """
+        whole = np.clip(np.round(self.zeros), 0, 2**self.bits - 1).astype(np.uint8)
+        rests = (whole - self.zeros.astype(np.float32)) * self.scales
+        return replace(self, zeros=whole), rests
 
     def packed(self) -> tuple[Array, Array]:
         """Codes (N, blocks, block * bits / 8) and zero points as MatMulNBits reads them.

@@ -14,7 +14,12 @@ __all__ = ["LEAST", "Linear", "Table", "find_linears", "find_tables"]
 
 LEAST = 1024
 """Elements of the smallest weight that is worth a scale of its own."""
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_FLOATS = {
+    ir.DataType.FLOAT: 2.0**-21,
+    ir.DataType.FLOAT16: 2.0**-10,
+    ir.DataType.BFLOAT16: 2.0**-7,
+}
+"""By how much of itself a number may be moved as it is computed and stored."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,11 @@ class Linear:
         """(N, K): outputs and inputs."""
         rows, columns = (int(size) for size in _tensor(self.weight).shape.numpy())
         return (rows, columns) if self.swapped else (columns, rows)
+
+    @property
+    def rounding(self) -> float:
+        """By how much of themselves elements may be moved as they were computed and stored."""
+        return _FLOATS[_tensor(self.weight).dtype]
 
     def rows(self, start: int, stop: int) -> Array:
         """Some rows of the matrix (N, K), float32; reads no more of a mapped file than these."""

@@ -26,6 +26,7 @@ from torchferry.graph.outline import CONDITIONS_KEY, read_proto
 from torchferry.observer import observe
 from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
 from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
+from torchferry.quantizer.found import lies_on_grid
 from torchferry.quantizer.linears import Linear, find_linears
 from torchferry.report.model import Report
 from torchferry.report.quantity import bytes_text
@@ -81,6 +82,7 @@ class Built:
         sizes: bytes of each graph with its weights, by name.
         bits: of each quantized weight, by the graph's name.
         units: what 4 bits cost in each weight, if that was measured.
+        kept: how many weights lay on a grid of 4 bits already, and stay there.
         fitted: how many weights were fitted to texts.
         floats: how many convolutions of int8 stay floats, as they cost most.
         exports: the reports of the graphs in floating point, by ``fp32`` and ``fp16``.
@@ -89,6 +91,7 @@ class Built:
     sizes: dict[str, int] = field(default_factory=dict)
     bits: dict[str, dict[str, int]] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
+    kept: int = 0
     fitted: int = 0
     floats: int = 0
     exports: dict[str, Report] = field(default_factory=dict)
@@ -283,7 +286,12 @@ def choose_grids(
         parameters: of the model, by the names that they have in its graphs; their own when
             ``None``.
     """
-    if not wanted.rows:
+    with steps.step("look for grids") as say:
+        kept = {one.name for one in linears if lies_on_grid(one, recipe.bits, recipe.block)}
+        say(f"{len(kept)} weights lie on one of {recipe.bits} bits" if kept else "none")
+    built.kept = len(kept)
+    linears = [one for one in linears if one.name not in kept]
+    if not wanted.rows or not linears:
         return frozenset(), {}
     model = source.model
     named = parameters_by_name(model) if parameters is None else parameters
