@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import torchferry as tf
-from torchferry.errors import UsageError
+from torchferry.errors import ConversionError, UsageError
 from torchferry.observer import Observation
-from torchferry.observer.module import check_forms
+from torchferry.observer.module import prepare_module
 
 SETS = [(torch.rand(2, 3),), (torch.rand(4, 3),)]
 
@@ -90,8 +90,8 @@ def test_a_call_that_has_one_form_is_let_through():
 
     model = Sum()
     model.register_forward_pre_hook(by_name, with_kwargs=True)
-    check_forms(model, (torch.ones(2), torch.ones(2)), {})
-    check_forms(model, (), {"y": torch.ones(2)})  # which the call itself refuses
+    prepare_module(model, "capture", (torch.ones(2), torch.ones(2)), {})
+    prepare_module(model, "capture", (), {"y": torch.ones(2)})  # which the call itself refuses
 
 
 class Symmetric(nn.Module):
@@ -109,3 +109,34 @@ def test_parametrized_weights_that_are_kept_stay_numbers(entry):
         torch.testing.assert_close(entry(model)(x), wanted)
         assert type(model(x)) is torch.Tensor
         torch.testing.assert_close(model(x), wanted)
+
+
+class Keys(nn.Module):
+    def forward(self, parts):
+        return {"": parts["a"] + parts["b"].sum(), "a b": parts["a"], 0: parts["b"]}
+
+
+def test_any_key_names_an_output():
+    parts = {"a": torch.rand(2, 3), "b": torch.rand(2, 3)}
+    made = tf.to_onnx(Keys(), (parts,))
+    assert [value.name for value in made.model.graph.outputs] == ["output_", "a b", "output_0"]
+    torch.testing.assert_close(made(parts), Keys()(parts))
+
+
+def test_a_capture_says_in_its_own_words_what_it_does_not_take():
+    sets = [({"a": torch.rand(n, 3), "b": torch.rand(n, 3)},) for n in (2, 4)]
+    made = tf.capture(Keys(), Observation.from_inputs(Keys(), sets))
+    a, wide = torch.rand(5, 3), torch.rand(5, 4)
+    for given, words in (({"a": a}, "input tree spec"), ({"a": wide, "b": a}, "Guard failed")):
+        with pytest.raises(UsageError, match=f"captured for other arguments than .*{words}"):
+            made(given)
+
+
+class Silent(nn.Module):
+    def forward(self, x):
+        x.sum()
+
+
+def test_a_model_that_returns_nothing_is_told():
+    with pytest.raises(ConversionError, match="forward returns no tensor"):
+        tf.to_onnx(Silent(), SETS[0])

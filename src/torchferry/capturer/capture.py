@@ -40,7 +40,7 @@ from torchferry.observer import Observation
 from torchferry.observer.conditions import guards_of_special_sizes
 from torchferry.observer.guards import guard_lines, note_choices
 from torchferry.observer.keywords import explicit_keywords
-from torchferry.observer.module import check_forms, check_module, initialize
+from torchferry.observer.module import check_module, prepare_module
 from torchferry.progress import Progress, show_steps
 from torchferry.values.fast_path import disable_fast_paths
 
@@ -97,8 +97,7 @@ def capture(
     check_module(model, "capture")
     seen = as_observation(model, seen)
     for call in seen.calls[:1]:
-        initialize(model, call.args, call.kwargs)
-        check_forms(model, call.args, call.kwargs)
+        prepare_module(model, "capture", call.args, call.kwargs)
     run = partial(
         _captured, model, seen, patch=patch, custom_patches=custom_patches,
         rewrite=rewrite, decompose=decompose, settle=settle, state=state, progress=progress,

@@ -18,6 +18,7 @@ from torchferry.errors import Mismatch, UsageError
 from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
+from torchferry.values.describe import string_type
 from torchferry.values.flatten import path_text
 from torchferry.values.kinds import attempt
 from torchferry.values.reliance import Reliance, check_reliances
@@ -40,6 +41,10 @@ class Attempt:
     strategy: str
     error: str | None
     patches: tuple[str, ...] = ()
+
+
+_REFUSALS = ("Guard failed", "Trying to flatten user inputs", "Runtime assertion failed")
+"""How torch begins to say that a program does not take an argument."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,9 @@ class Captured:
         """Run the program on the arguments of the model, by position or by name.
 
         Raises:
-            UsageError: an argument is missing, or given twice, of another dtype than it was
-                captured with, or lies otherwise in memory where the code asks; or there are too
-                many.
+            UsageError: an argument is missing, or given twice, of sizes, a structure or a dtype
+                that the program was not captured for, or lies otherwise in memory where the code
+                asks; or there are too many.
             Mismatch: the program was found wrong for the very call it was captured with.
         """
         if self.unproven:
@@ -144,7 +149,17 @@ class Captured:
                     f"argument {path_text(path)} is {leaf.dtype}, and was captured as "
                     f"{known.dtype}: give it in that dtype, or capture the model with the other"
                 )
-        return self.program.module()(*args, **kwargs)
+        module = self.program.module()
+        try:
+            return module(*args, **kwargs)
+        except (AssertionError, ValueError) as error:
+            first = str(error).splitlines()[:1] or [""]
+            if not first[0].startswith(_REFUSALS):
+                raise
+            raise UsageError(
+                f"the program was captured for other arguments than "
+                f"{string_type((args, kwargs))}: {first[0].rstrip(': ')}"
+            ) from error
 
     @property
     def sizes(self) -> dict[str, int]:

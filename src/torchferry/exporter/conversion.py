@@ -23,7 +23,7 @@ from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Call, Observation, use_dyn_not_str
 from torchferry.observer.conditions import guards_of_special_sizes
-from torchferry.observer.module import check_forms, check_module, initialize
+from torchferry.observer.module import prepare_module
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
 from torchferry.seams.pytorch import parametrizations_anew
@@ -73,9 +73,7 @@ def to_onnx(
     defaults: dict[str, Any] = {}
     dims: dict[tuple[ValuePath, int], Size] = {}
     if isinstance(model, torch.nn.Module):
-        check_module(model, "to_onnx")
-        initialize(model, args, kwargs or {})
-        check_forms(model, args, kwargs or {})
+        prepare_module(model, "to_onnx", args, kwargs or {})
         program: Any = _exported(model, args, dict(kwargs or {}), dynamic_shapes)
         defaults, dims = _stated(model, len(args), dynamic_shapes)
     elif args or kwargs or dynamic_shapes is not None:

@@ -102,8 +102,6 @@ def export(
     Raises:
         FerryError: an option or the inputs cannot be used, or a step failed; see the classes.
     """
-    if not isinstance(model, ExportedProgram):
-        check_module(model, "export")
     chosen = (target, opset, exporter, tolerance, steps or Steps(progress), tuple(regions), check)
     named = (rewrite, strict, budget, onnxruntime, state, (input_names, output_names), repeat)
     plan = Plan(*chosen, *named, verify=verify).for_size(weight_bytes(model))
@@ -116,6 +114,8 @@ def export(
 def _prepared(
     model: torch.nn.Module | ExportedProgram, seen: Any, sizes: Stated, plan: Plan
 ) -> tuple[torch.nn.Module | ExportedProgram, Observation, Plan]:
+    if not isinstance(model, ExportedProgram):
+        check_module(model, "export")
     if plan.state == "refuse":
         return model, _observation(model, seen, sizes, run=plan.check), plan
     if isinstance(model, ExportedProgram):

@@ -18,7 +18,7 @@ from torchferry.values.difference import max_diff
 from torchferry.values.randomness import random_kept
 from torchferry.values.source_line import package_of
 
-__all__ = ["check_forms", "check_module", "initialize"]
+__all__ = ["check_module", "prepare_module"]
 
 _LIBRARIES = ("torch", "transformers", "diffusers", "accelerate", "peft", "timm")
 
@@ -47,14 +47,33 @@ def check_module(model: Any, asker: str) -> None:
         )
 
 
-def initialize(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def prepare_module(
+    model: Any, asker: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse what cannot be captured; give parameters their sizes that get them in a first call.
+
+    Args:
+        model: see `check_module`.
+        asker: the same.
+        args: of a call.
+        kwargs: of the same.
+
+    Raises:
+        UsageError: see `check_module`; or ``model(x)`` is another thing than ``model(x=x)``.
+    """
+    check_module(model, asker)
+    _initialize(model, args, kwargs)
+    _check_forms(model, args, kwargs)
+
+
+def _initialize(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Call a model whose parameters get their sizes in a first call."""
     if any(is_lazy(one) for one in (*model.parameters(), *model.buffers())):
         with torch.no_grad(), random_kept():
             model(*clone(args), **clone(dict(kwargs)))
 
 
-def check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Refuse a model whose hooks or decorators make ``model(x)`` other than ``model(x=x)``.
 
     A program takes both for the same. Decorators of libraries are known not to.
@@ -80,8 +99,8 @@ def check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[s
     if max_diff(*results).abs > 0:
         raise UsageError(
             f"{type(model).__name__} has hooks or a decorator of forward that make model(x) "
-            "another thing than model(x=x), and a program cannot tell the two: let them treat both "
-            "alike, or write what they do into forward"
+            "another thing than model(x=x), and a program cannot tell the two: let them treat "
+            "both alike, or write what they do into forward"
         )
 
 

@@ -129,7 +129,8 @@ def output_name(path: Path) -> str:
     if not path:
         return "output"
     name = cache_name("present", path)
-    return name or ("output_" if isinstance(path[0], int) else "") + path_text(path)
+    nameless = isinstance(path[0], int) or not path[0]
+    return name or ("output_" if nameless else "") + path_text(path)
 
 
 def cache_name(prefix: str, path: Path) -> str | None:

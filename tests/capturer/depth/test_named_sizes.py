@@ -65,7 +65,7 @@ def test_the_program_refuses_it_too():
     found = capture(model, Observation.from_inputs(model, sets()))
     inputs = torch.randn(2), pieces(2, 4, 4, 5)
     torch.testing.assert_close(found(*inputs), model(*inputs))
-    with pytest.raises(AssertionError, match="Guard failed"):
+    with pytest.raises(UsageError, match="Guard failed"):
         found(torch.randn(2), pieces(2, 4, 5, 5))
 
 

@@ -262,8 +262,9 @@ class Trial:
     def judged(self, call: Call) -> Verdict:
         """The verdict on the program, beside what the model returned."""
         made = replace(self.seen, calls=[call])
-        (check,) = compare_calls(self.program, made, self.joined, model=self.model)
-        return check.verdict
+        # A model may return nothing, and then there is nothing to compare.
+        checks = compare_calls(self.program, made, self.joined, model=self.model)
+        return worst_verdict(check.verdict for check in checks)
 
 
 def _fits(program: ExportedProgram, inputs: Arguments) -> bool:
