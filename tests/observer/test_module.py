@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import torchferry as tf
-from torchferry.errors import ConversionError, UsageError
+from torchferry.errors import CaptureError, ConversionError, UsageError
 from torchferry.observer import Observation
 from torchferry.observer.module import prepare_module
 
@@ -140,3 +140,19 @@ class Silent(nn.Module):
 def test_a_model_that_returns_nothing_is_told():
     with pytest.raises(ConversionError, match="forward returns no tensor"):
         tf.to_onnx(Silent(), SETS[0])
+
+
+class Jacobian(nn.Module):
+    def forward(self, x):
+        return torch.func.vmap(torch.func.jacrev(lambda row: row.sin() * row.sum()))(x)
+
+
+def test_a_trace_that_fails_leaves_no_transform_under_way():
+    model = Jacobian()
+    with pytest.raises(CaptureError):
+        tf.capture(model, Observation.from_inputs(model, SETS))
+    assert type(model(SETS[0][0])) is torch.Tensor
+    with pytest.raises(CaptureError):
+        tf.to_onnx(model, SETS[0])
+    x = torch.rand(2, 3)
+    assert tf.to_onnx(nn.Linear(3, 2), (x,))(x).shape == (2, 2)

@@ -31,7 +31,7 @@ from torchferry.capturer.strategies import Strategy
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
-from torchferry.seams.pytorch import parametrizations_anew
+from torchferry.seams.pytorch import functorch_ended, parametrizations_anew
 from torchferry.values.attributes import attributes_kept
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
@@ -125,6 +125,7 @@ def _trace_once(
         explicit_keywords(model, names),
         torch.no_grad(),
         parametrizations_anew(),
+        functorch_ended(),
         attributes_kept(model),  # what forward keeps of a trace are tensors without data
         random_kept(),  # Dynamo draws as it begins
         watch_shapes() as outcome.events,

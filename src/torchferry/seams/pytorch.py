@@ -50,6 +50,7 @@ __all__ = [
     "dispatch_keys",
     "forget_dispatches",
     "from_dlpack",
+    "functorch_ended",
     "guards_of",
     "has_hooks",
     "hooks_of",
@@ -256,6 +257,18 @@ def is_functorch_tensor(tensor: torch.Tensor) -> bool:
 def is_inside_functorch() -> bool:
     """Whether a transform of torch.func is under way."""
     return probe("torch._C._functorch.peek_interpreter_stack", _nothing)() is not None
+
+
+@contextmanager
+def functorch_ended() -> Iterator[None]:
+    """Transforms of torch.func that the block leaves under way, as a failed trace does, end."""
+    depth = probe("torch._C._functorch.get_dynamic_layer_stack_depth", _nothing)()
+    try:
+        yield
+    finally:
+        end = probe("torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth")
+        if end is not None and depth is not None:
+            end(depth)
 
 
 def _no(_: Any) -> bool:

@@ -45,6 +45,7 @@ class Seam:
 
 _COMPILE = "the torch.compile backend"
 _TORCHLIB = "operators that only onnxscript converts"
+_TRANSFORMS = ("transforms of torch.func", "a trace that fails may leave some under way")
 _SHARED = ("one symbol for sizes of one name", "each size has its own: traces take longer")
 _REPEAT = ("identical layers", "each layer of a model is traced, though it is like another")
 _OFF = "onnxscript's lowerings are off: such operators are reported as missing"
@@ -92,6 +93,8 @@ SEAMS: dict[str, Seam] = {
     "torch._C._functorch.is_functorch_wrapped_tensor": Seam(
         "tensors of torch.func", "they are refused where they are looked at"
     ),
+    "torch._C._functorch.get_dynamic_layer_stack_depth": Seam(*_TRANSFORMS),
+    "torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth": Seam(*_TRANSFORMS),
     "torch._C._functorch.peek_interpreter_stack": Seam(
         "copies inside torch.func", "torch.func may refuse them"
     ),

@@ -153,7 +153,7 @@ def _judged(
         return Verdict(kind, evidence=f"the program does not run: {said}")
     reference = Reference(
         again,
-        model or torch.nn.Module(),
+        torch.nn.Module() if model is None else model,
         inputs,
         leaves=lambda outputs: joined_leaves(outputs, joined),
         expected=call.outputs,
