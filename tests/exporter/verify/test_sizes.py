@@ -169,6 +169,17 @@ def test_a_condition_that_recorded_sizes_break_is_no_obstacle() -> None:
     assert {"batch_size": 1} in flat([group for group in groups if group.breaks])
 
 
+def test_sizes_that_a_recorded_call_needs_come_early() -> None:
+    """One token was recorded: whether others of its kind are right decides whether it is taken."""
+    condition = Condition("n0 != 1", ("x_dim_1",))
+    seen = observation((2, 5), (3, 1))
+    groups = other_sizes(seen, conditions=[condition])
+    breaking = [condition.broken_by(group.alternatives[0]) for group in groups]
+    assert sum(breaking) > 1
+    assert not breaking[0]
+    assert all(breaking[1 : 1 + sum(breaking)])
+
+
 def test_a_condition_that_no_size_fulfils_leaves_what_breaks_it() -> None:
     never = Condition("n0 < 0", ("batch_size",))
     groups = other_sizes(observation((3, 4), (5, 4)), conditions=[never])

@@ -78,7 +78,14 @@ def other_sizes(
     broken = {condition: [*search.breaking(condition)] for condition in search.conditions}
     groups += [Group(sizes, condition) for condition in broken for sizes in broken[condition]]
     groups += itertools.islice(_beside_choices(search, broken), _PAIRS)
-    return _unseen(groups, search.recorded)
+    found = _unseen(groups, search.recorded)
+    # A recorded call is refused until sizes like its own have shown that it need not be.
+    asked = [one for one in broken if any(map(one.broken_by, search.recorded))]
+    return found[:1] + sorted(found[1:], key=lambda group: not _breaks(group, asked))
+
+
+def _breaks(group: Group, conditions: Sequence[Condition]) -> bool:
+    return any(one.broken_by(sizes) for one in conditions for sizes in group.alternatives[:1])
 
 
 def further_sizes(
