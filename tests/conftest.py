@@ -66,7 +66,8 @@ class Browser:
         write = fcntl.fcntl(from_browser, fcntl.F_DUPFD, 10)
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         options += ["--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
-        options += ["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]
+        options += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+        options += ["--disable-background-networking"]
         options += ["--hide-scrollbars", "--force-color-profile=srgb", "about:blank"]
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-c", PIPES, str(read), str(write), executable, *options],
@@ -99,8 +100,10 @@ class Browser:
         finally:
             self._close(tab)
 
-    def evaluate(self, path: Path, script: str, *, width: int = 1280, height: int = 900) -> Any:
-        """Load a page and give the JSON value of a JavaScript expression in it."""
+    def evaluate(
+        self, path: Path | str, script: str, *, width: int = 1280, height: int = 900
+    ) -> Any:
+        """Load a page, or a URL, and give the JSON value of a JavaScript expression in it."""
         tab = self._load(path, width, height, dark=False)
         try:
             return self._evaluate(tab, script)
@@ -130,7 +133,7 @@ class Browser:
             os.close(self._to)
             os.close(self._from)
 
-    def _load(self, path: Path, width: int, height: int, *, dark: bool) -> dict[str, str]:
+    def _load(self, path: Path | str, width: int, height: int, *, dark: bool) -> dict[str, str]:
         self._events.clear()
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -141,7 +144,8 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", session, features=[scheme])
         self._call("Page.setLifecycleEventsEnabled", session, enabled=True)
-        started = self._call("Page.navigate", session, url=path.resolve().as_uri())
+        url = path if isinstance(path, str) else path.resolve().as_uri()
+        started = self._call("Page.navigate", session, url=url)
         if "errorText" in started:
             raise RuntimeError(f"cannot open {path}: {started['errorText']}")
         loaded = {"name": "load", "loaderId": started["loaderId"]}  # not that of about:blank
@@ -161,8 +165,9 @@ class Browser:
 
     def _evaluate(self, tab: dict[str, str], script: str) -> Any:
         answer = self._call(
-            "Runtime.evaluate", tab["sessionId"], expression=script, returnByValue=True
-        )
+            "Runtime.evaluate", tab["sessionId"], expression=script, returnByValue=True,
+            awaitPromise=True,
+        )  # fmt: skip
         if "exceptionDetails" in answer:
             raise RuntimeError(f"the script failed in the page: {answer['exceptionDetails']}")
         return answer["result"].get("value")

@@ -5,6 +5,7 @@ import torch
 
 import torchferry
 from torchferry.capturer import capture
+from torchferry.errors import UsageError
 from torchferry.observer import Observation
 from torchferry.seams import symbols
 
