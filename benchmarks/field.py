@@ -117,7 +117,8 @@ def main() -> int:
         f"{QUESTION} `python benchmarks/field.py`: {len({name_of(row) for row in rows})} of the "
         f"{len(FACTORIES)} models of field_models.py, "
         "each in its own process, two recorded sets, compared at other sizes, each dimension 1 "
-        f"too; {machine()}, torch {torch.__version__}. {options.note}\n\n{told}.\n\n{families(rows)}\n\n"
+        f"too; {machine()}, torch {torch.__version__}. "
+        f"{options.note}\n\n{told}.\n\n{families(rows)}\n\n"
         f"Ours that are not ok:\n\n{others(rows)}"
     )
     print(text)
