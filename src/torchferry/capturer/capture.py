@@ -224,7 +224,7 @@ class _Driver:
         unpatched: Captured | None = None
         for strategy in self._order():
             outcome = self._attempt(strategy)
-            lacks = outcome.error or any(one.before == "None" for one in outcome.changed)
+            lacks = outcome.error or any(one.before in {"None", "0"} for one in outcome.changed)
             if lacks and len(self.attempts) == 1 and (said := self._learn(undo)):
                 self.errors.clear()
                 outcome = self._attempt(replace(strategy, text=f"the same {said}"))

@@ -47,18 +47,6 @@ class Grid(nn.Module):
         return torch.stack([part.mean(0) for part in parts])
 
 
-class PackedSequence(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.LSTM(4, 5, batch_first=True)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True,
-                                                   enforce_sorted=False)  # fmt: skip
-        y, _ = self.rnn(packed)  # packs
-        return nn.utils.rnn.pad_packed_sequence(y, batch_first=True)[0]
-
-
 class ChecksTokens(nn.Module):
     def forward(self, ids: Tensor, images: Tensor) -> Tensor:
         mask = ids == 9
@@ -84,11 +72,6 @@ def grid(n: int, rows: int = 1) -> tuple[Tensor, Tensor]:
 
 REFUSED = {
     Experts: ([(torch.randn(n, 4),) for n in (5, 9)], "loops", "Loop over all experts"),
-    PackedSequence: (
-        [(torch.randn(2, n, 4), torch.tensor([n, 2])) for n in (5, 9)],
-        "packs",
-        "on the padded tensor",
-    ),
 }
 
 

@@ -51,6 +51,20 @@ class Codebook(torch.nn.Module):
         return x @ self.divided
 
 
+class Biases(torch.nn.Module):
+    """Keeps its bias in a dictionary from the first call on, by device, as timm's LeViT does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(4))
+        self.kept = {}
+
+    def forward(self, x):
+        if str(x.device) not in self.kept:
+            self.kept[str(x.device)] = self.weight.flip(0)
+        return x + self.kept[str(x.device)]
+
+
 def ratio(features, x):
     return torch.tensor(features.shape[1] / x.shape[1])
 
@@ -110,3 +124,18 @@ def test_a_tensor_that_no_input_decides():
     x = torch.rand(5, 4)
     torch.testing.assert_close(program(x), Codebook.forward(model, x))
     torch.testing.assert_close(model.divided, model.table / model.used[:, None])
+
+
+def test_what_a_first_call_puts_into_an_empty_dictionary(captured):
+    model = Biases()
+    found = captured(model, [(torch.rand(n, 4),) for n in (2, 3)])
+    assert not found.changed
+    fresh = Biases()
+    seen = Observation.from_inputs(fresh, [((torch.rand(n, 4),), {}) for n in (2, 3)])
+    assert [name for _, name in find_first_values(fresh, seen)] == ["kept"]
+    assert fresh.kept == {}
+    before = fresh.kept
+    undo = set_values(fresh, find_first_values(fresh, seen))
+    assert [*fresh.kept] == ["cpu"]
+    undo()
+    assert fresh.kept is before

@@ -10,6 +10,7 @@ from torchferry.capturer.patches import (
     fake_quantize,
     filters,
     item,
+    packed,
     padding,
     pooling,
     products,
@@ -27,6 +28,7 @@ __all__ = ["PATCHES"]
 
 PATCHES = (
     *recurrent.PATCHES,
+    *packed.PATCHES,
     *pooling.PATCHES,
     *attention.PATCHES,
     *rope.PATCHES,

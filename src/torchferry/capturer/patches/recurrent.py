@@ -11,29 +11,13 @@ import logging
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from torchferry.capturer.patching.patch import Patch
+from torchferry.values.recurrent import compute_shapes_only
 
 __all__ = ["PATCHES", "fixes_length"]
-
-
-def _shapes_only(original: Callable[..., Any]) -> Callable[..., Any]:
-    def recurrent(data: Tensor, hx: Any, *settings: Any) -> tuple[Tensor, ...]:
-        """Shapes of the results; both layouts, batch or time first, have the features last."""
-        if type(data) in (Tensor, torch.nn.Parameter):  # real numbers are asked for
-            result: tuple[Tensor, ...] = original(data, hx, *settings)
-            return result
-        *_, bidirectional, _batch_first = settings
-        states = hx if isinstance(hx, list | tuple) else (hx,)
-        features = states[0].shape[-1] * (2 if bidirectional else 1)
-        output = data.new_empty((*data.shape[:-1], features))
-        return output, *(torch.empty_like(state) for state in states)
-
-    return recurrent
 
 
 def fixes_length(make: Callable[[], torch.nn.Module], axis: int = 0) -> bool:
@@ -72,7 +56,7 @@ PATCHES = tuple(
         subject=f"torch.ops.aten.{name}.input",
         why="the sequence length becomes a constant: a loop over time computes the fake results",
         link="https://github.com/pytorch/pytorch/issues/191855",
-        replace=_shapes_only,
+        replace=compute_shapes_only,
         fingerprints=(digits,),
         probe=partial(fixes_length, make),
     )

@@ -19,7 +19,7 @@ from torchferry.values.clone import clone
 from torchferry.values.kinds import attempt
 
 __all__ = [
-    "ABSENT", "Owner", "Place", "exchanged", "find_places", "owners_of", "read_place",
+    "ABSENT", "Owner", "Place", "exchanged", "find_places", "is_empty", "owners_of", "read_place",
     "state_kept",
 ]  # fmt: skip
 
@@ -67,6 +67,11 @@ def owners_of(model: torch.nn.Module) -> dict[Owner, Any]:
         if name not in plain and not isinstance(value, torch.nn.Module | torch.nn.Parameter):
             found.setdefault((path, name), value)
     return found
+
+
+def is_empty(value: Any) -> bool:
+    """Whether an attribute holds nothing yet: None, or a container without items."""
+    return value is None or (isinstance(value, dict | list) and not value)
 
 
 def find_places(model: torch.nn.Module) -> dict[Place, Any]:
@@ -148,7 +153,9 @@ def exchanged(
 def state_kept(model: torch.nn.Module) -> Iterator[None]:
     """Let a model run with copies of all its buffers and attributes, and have its own again."""
     owners = owners_of(model).items()
-    copies = clone({owner: value for owner, value in owners if any(_leaves(value))})
+    # Into an empty container, too, a call may put something.
+    held = {owner: value for owner, value in owners if is_empty(value) or any(_leaves(value))}
+    copies = clone(held)
     with exchanged(model, {Place(*owner): value for owner, value in copies.items()}):
         yield
 

@@ -1,7 +1,8 @@
-"""Attributes that are None until the first call of a model, and the same from then on.
+"""Attributes that are None or empty until the first call of a model, and the same from then on.
 
 A detector measures once how much smaller its feature maps are than the images, and keeps that; a
-codec divides its code book once by what was used of it. In a trace of the first call the numbers
+codec divides its code book once by what was used of it; attention keeps its bias in a dictionary,
+by device. In a trace of the first call the numbers
 are symbols, and the tensors values of the trace; a later call has them as they are.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.state.places import Owner, find_places, owners_of, state_kept
+from torchferry.capturer.state.places import Owner, find_places, is_empty, owners_of, state_kept
 from torchferry.capturer.trial.reliance import run_model
 from torchferry.observer import Observation
 from torchferry.values.clone import clone
@@ -24,7 +25,7 @@ _CALLS = 3  # recorded calls that have to agree
 
 
 def find_first_values(model: torch.nn.Module, seen: Observation) -> dict[Owner, Any]:
-    """Return what a first call sets of the attributes that are None, by module and name.
+    """Return what a first call sets of the attributes that are None or empty, by module and name.
 
     Only what is the same whichever recorded call is the first: it does not depend on the input.
     Numbers and texts, in containers and objects too, belong together: if one of them differs,
@@ -34,7 +35,7 @@ def find_first_values(model: torch.nn.Module, seen: Observation) -> dict[Owner, 
         model: any module; it is as before afterwards.
         seen: its calls.
     """
-    empty = {owner for owner, value in owners_of(model).items() if value is None}
+    empty = {owner for owner, value in owners_of(model).items() if is_empty(value)}
     known: dict[Owner, Any] = {}
     leaves: list[dict[Owner, dict[Any, Any]]] = []
     for call in seen.calls[:_CALLS] if empty else ():
@@ -84,12 +85,17 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def set_values(model: torch.nn.Module, values: Mapping[Owner, Any]) -> Callable[[], None]:
-    """Give attributes of a model values; returns what makes them None again."""
-    for (path, name), value in values.items():
-        setattr(model.get_submodule(path), name, value)
+    """Give attributes of a model values; returns what gives them their own again."""
+    modules = {owner: model.get_submodule(owner[0]) for owner in values}
+    before = {owner: getattr(module, owner[1]) for owner, module in modules.items()}
+
+    def give(chosen: Mapping[Owner, Any]) -> None:
+        for owner, value in chosen.items():
+            setattr(modules[owner], owner[1], value)
 
     def undo() -> None:
-        for path, name in values:
-            setattr(model.get_submodule(path), name, None)
+        give(before)
+
+    give(values)
 
     return undo

@@ -25,6 +25,7 @@ from torchferry.seams.pytorch import (
     schema_of,
     storage_number,
 )
+from torchferry.values.recurrent import is_recurrent
 
 __all__ = [
     "aliasing_targets", "graphs_of", "hidden_view", "hides", "is_view", "said", "views_of_written",
@@ -64,7 +65,7 @@ def aliasing_targets(program: ExportedProgram) -> set[Any]:
 def hidden_view(node: fx.Node) -> fx.Node | None:
     """The argument whose memory the result lies in though the schema does not say so."""
     target = node.target
-    if not isinstance(target, OpOverload) or target.namespace != "aten":
+    if not isinstance(target, OpOverload) or target.namespace != "aten" or is_recurrent(target):
         return None
     if any(result.alias_info for result in schema_of(target).returns) or not may_decompose(target):
         return None  # the schemas of operators that are made of no others are right

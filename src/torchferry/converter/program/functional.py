@@ -37,6 +37,7 @@ from torchferry.values.clone import clone
 from torchferry.values.difference import max_diff
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
+from torchferry.values.recurrent import keep_recurrent_whole
 
 __all__ = ["decomposition", "functional"]
 
@@ -80,6 +81,7 @@ def _traced(
         _flat(program),
         note_guards(program),
         sizes_oblivious(not asks),
+        keep_recurrent_whole(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -7,8 +7,6 @@ from torch import nn
 
 from families import in_turn
 from torchferry.capturer.patching.patching import torch_export_patches
-from torchferry.converter.block import Block
-from torchferry.converter.lowering import find_lowering
 from torchferry.converter.translate import translate
 from torchferry.errors import LoweringFailed
 
@@ -160,8 +158,16 @@ def test_refused(module, inputs, reason):
         translate(export(module, inputs), 20)
 
 
-@pytest.mark.parametrize("target", [aten.lstm.data, aten.gru.data, aten.rnn_tanh.data])
-def test_packed_sequences_are_refused(target):
-    lowering = find_lowering(target)
-    with pytest.raises(ValueError, match="give the padded tensor to the layer"):
-        lowering.write(Block(20), *[None] * 9)
+@pytest.mark.parametrize("directions", [1, 2])
+def test_packed_data(directions):
+    """As many sequences at each step as ``batch_sizes`` says."""
+
+    def layer(data, batch_sizes, hidden, *weights):
+        settings = True, 1, 0.0, False, directions == 2
+        return torch.gru(data, batch_sizes, hidden, weights, *settings)
+
+    def inputs(*sizes):
+        return r(sum(sizes), 3), torch.tensor(sizes), r(directions, sizes[0], 4), *weights
+
+    weights = (r(12, 3), r(12, 4), r(12), r(12)) * directions
+    check(layer, inputs(3, 2, 2), inputs(1, 1), inputs(4), target=aten.gru.data)

@@ -118,8 +118,9 @@ def _layers(
     num_layers: int,
     bidirectional: bool,
     batch_first: bool,
+    steps: ir.Value | None = None,
 ) -> tuple[ir.Value, ...]:
-    """The output and the last states, as PyTorch returns them."""
+    """The output and the last states, as PyTorch returns them; each sequence has its ``steps``."""
     directions = 2 if bidirectional else 1
     each = 4 if has_biases else 2
     if len(params) != each * directions * num_layers:
@@ -136,7 +137,7 @@ def _layers(
             for state in states
         ]
         turned = batch_first and layer == num_layers - 1
-        x, *found = _layer(b, kind, x, initial, chosen, has_biases, turned)
+        x, *found = _layer(b, kind, x, initial, chosen, has_biases, turned, steps)
         for collected, state in zip(last, found, strict=True):
             collected.append(state)
     return x, *(s[0] if len(s) == 1 else b.Concat(*s, axis=0) for s in last)
@@ -150,11 +151,10 @@ def _layer(
     params: Sequence[Params],
     has_biases: bool,
     batch_first: bool = False,
+    steps: ir.Value | None = None,
 ) -> list[ir.Value]:
     directions = len(params)
-    hidden = b.dim(params[0][1], -1)
-    if not isinstance(hidden, int):
-        raise ValueError("the size of its hidden state depends on the inputs' sizes, fix it")
+    hidden = _hidden(b, params[0])
     bias = _stacked(b, kind, [p[2:] for p in params]) if has_biases else None
     outputs = b.add(
         kind.op_type,
@@ -162,7 +162,7 @@ def _layer(
             x,
             _stacked(b, kind, [p[:1] for p in params]),
             _stacked(b, kind, [p[1:2] for p in params]),
-            bias, None, *initial,
+            bias, steps, *initial,
         ),
         outputs=1 + len(initial), hidden_size=hidden,
         direction="bidirectional" if directions == 2 else None,
@@ -177,6 +177,13 @@ def _layer(
     if directions == 1:
         return [b.Squeeze(turned, [2]), *states]
     return [b.Reshape(turned, b.constant([0, 0, 2 * hidden])), *states]
+
+
+def _hidden(b: Block, params: Params) -> int:
+    hidden = b.dim(params[1], -1)
+    if not isinstance(hidden, int):
+        raise ValueError("the size of its hidden state depends on the inputs' sizes, fix it")
+    return hidden
 
 
 def _still(train: bool, dropout: float, num_layers: int) -> None:
@@ -227,23 +234,61 @@ lowers(aten.rnn_tanh.input)(_with_one_state(_TANH))
 lowers(aten.rnn_relu.input)(_with_one_state(_RELU))
 
 
-@lowers(aten.lstm.data, aten.gru.data, aten.rnn_tanh.data, aten.rnn_relu.data)
-def packed(
+# Packed sequences ----------------------------------------------------------------------------
+
+
+def _packed_layers(
     b: Block,
+    kind: _Kind,
     data: ir.Value,
     batch_sizes: ir.Value,
-    hx: Any,
+    states: Sequence[ir.Value],
     params: Params,
     has_biases: bool,
     num_layers: int,
-    dropout: float,
-    train: bool,
     bidirectional: bool,
 ) -> tuple[ir.Value, ...]:
-    raise ValueError(
-        "a packed sequence has no ONNX form: give the padded tensor to the layer, without "
-        "pack_padded_sequence, and mask what lies behind each length"
+    """The data padded to (time, batch, features) and the layers with each sequence's length."""
+    order = b.Range(0, b.scalar(b.dim(states[0], 1)), 1)
+    sizes = b.Unsqueeze(batch_sizes, [1])
+    mask = b.Less(order, sizes)  # (time, batch)
+    place = b.Add(b.Sub(b.CumSum(sizes, b.constant(0)), sizes), order)
+    x = b.Gather(data, b.Where(mask, place, 0), axis=0)
+    steps = b.ReduceSum(b.cast(mask, ir.DataType.INT32), [0], keepdims=0)
+    padded, *last = _layers(
+        b, kind, x, states, params, has_biases, num_layers, bidirectional, False, steps
     )
+    flat = b.Reshape(padded, [-1, _hidden(b, params) * (2 if bidirectional else 1)])
+    output = b.Compress(flat, b.Reshape(mask, [-1]), axis=0)
+    return output, *last
+
+
+def _packed(kind: _Kind) -> Any:
+    def write(
+        b: Block,
+        data: ir.Value,
+        batch_sizes: ir.Value,
+        hx: Any,
+        params: Params,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+    ) -> tuple[ir.Value, ...]:
+        _still(train, dropout, num_layers)
+        states = [hx] if isinstance(hx, ir.Value) else hx
+        return _packed_layers(
+            b, kind, data, batch_sizes, states, params, has_biases, num_layers, bidirectional
+        )
+
+    return write
+
+
+lowers(aten.lstm.data)(_packed(_LSTM))
+lowers(aten.gru.data)(_packed(_GRU))
+lowers(aten.rnn_tanh.data)(_packed(_TANH))
+lowers(aten.rnn_relu.data)(_packed(_RELU))
 
 
 # Cells: a sequence of one step ---------------------------------------------------------------
