@@ -33,14 +33,16 @@ def test_what_stands_in_hangs_on_all_it_is_given(given: int, width: int, bias: b
     layer = nn.Linear(given, width, bias=bias).requires_grad_(False)
     mode = StandIns()
     weight = mode.stand_in("a", layer.weight)
-    assert weight.shape == layer.weight.shape and weight.untyped_storage().nbytes() == 4
+    assert weight.shape == layer.weight.shape
+    assert weight.untyped_storage().nbytes() == 4
     assert mode.stand_in("a", layer.weight) is weight
     x = torch.randn(1, 2, given)
     with mode:
         found = [torch.nn.functional.linear(x, weight, layer.bias) for _ in range(2)]
         moved = [torch.nn.functional.linear(x + one, weight, layer.bias)
                  for one in torch.eye(given)]  # fmt: skip
-    assert found[0].shape == (1, 2, width) and torch.equal(*found)
+    assert found[0].shape == (1, 2, width)
+    assert torch.equal(*found)
     assert not any(torch.equal(found[0], one) for one in moved)
 
 
