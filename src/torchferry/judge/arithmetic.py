@@ -100,6 +100,9 @@ class ComputesInFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
 
     supports_higher_order_operators = True
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
