@@ -39,7 +39,7 @@ __all__ = ["LayerSession", "LayerSides"]
 
 
 _SHARE = 16  # of the weights, that outputs may take which are only tried
-_LEAST = 2**23  # bytes that they may take in any case
+_LEAST, _MOST = 2**23, 2**28  # bytes that they may take in any case, and at most
 
 
 class LayerSession:
@@ -261,7 +261,7 @@ class _LayerTrial(Trial):
 
     def is_too_large(self, inputs: Any, sizes: Mapping[str, int]) -> bool:
         outputs = self._sides.pieces.bytes_returned(sizes)
-        most = max(_LEAST, weight_bytes(self.model) // _SHARE)
+        most = min(max(_LEAST, weight_bytes(self.model) // _SHARE), _MOST)
         return outputs > most or super().is_too_large(inputs, sizes)
 
     def run_program(self, inputs: Any) -> Any:
