@@ -9,7 +9,7 @@ runs at no usual size, nothing is proven, as that code may ask for more: ``if n 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import CodeType
@@ -137,16 +137,11 @@ class Trial:
         """The verdict at large sizes, if that differs and that at others as large does not."""
         others = [one for one in self.conditions if one not in broken and one.broken_by(large)]
         inputs, error = attempt(self.seen.inputs_at, large)
-        if error is not None or self.is_too_large(inputs, large):
+        if error is not None or _count(inputs) > _MOST:
             return
         for verdict in self._verdicts([inputs]):
             if verdict.kind == "differs" and not (others and self._differs(large, broken)):
                 yield verdict
-
-    def is_too_large(self, inputs: Arguments, sizes: Mapping[str, int]) -> bool:
-        """Whether a call takes more time or memory than it is worth."""
-        del sizes
-        return _count(inputs) > _MOST
 
     def _differs(self, large: dict[str, int], broken: Sequence[Condition]) -> bool:
         """Whether the program is wrong at large sizes that break other conditions alone."""

@@ -259,16 +259,17 @@ class _LayerTrial(Trial):
         )  # fmt: skip
         self._sides = sides
 
-    def is_too_large(self, inputs: Any, sizes: Mapping[str, int]) -> bool:
-        outputs = self._sides.pieces.bytes_returned(sizes)
-        most = min(max(_LEAST, weight_bytes(self.model) // _SHARE), _MOST)
-        return outputs > most or super().is_too_large(inputs, sizes)
-
     def run_program(self, inputs: Any) -> Any:
         pieces = self._sides.pieces
         return self._sides.values(pieces.returned(inputs, pieces.bare))
 
     def call(self, inputs: Any) -> Call | None:
+        """As the base class has it; ``None`` too if the outputs took too much memory."""
+        most = min(max(_LEAST, weight_bytes(self.model) // _SHARE), _MOST)
+        sizes = self.seen.sizes_of(Call(inputs[0], inputs[1], None))
+        if self._sides.pieces.bytes_returned(sizes) > most:
+            return None
+
         def run() -> Any:
             with random_kept(), buffers_kept(self.model), torch.no_grad():
                 bare = self._sides.pieces.bare
