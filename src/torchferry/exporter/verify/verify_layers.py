@@ -39,7 +39,7 @@ __all__ = ["LayerSession", "LayerSides"]
 
 
 _SHARE = 16  # of the weights, that outputs may take which are only tried
-_LEAST, _MOST = 2**23, 2**28  # bytes that they may take in any case, and at most
+_LEAST, _MOST = 2**26, 2**28  # bytes that they may take in any case, and at most
 
 
 class LayerSession:
@@ -263,11 +263,20 @@ class _LayerTrial(Trial):
         pieces = self._sides.pieces
         return self._sides.values(pieces.returned(inputs, pieces.bare))
 
-    def call(self, inputs: Any) -> Call | None:
-        """As the base class has it; ``None`` too if the outputs took too much memory."""
+    def of(self, inputs: Any, sizes: dict[str, int]) -> Verdict:
+        """As the base class has it; nothing is known of calls that are too large to be tried."""
+        if self._returns_too_much(inputs):
+            return Verdict("failed", evidence="outputs are too large to try other values")
+        return super().of(inputs, sizes)
+
+    def _returns_too_much(self, inputs: Any) -> bool:
         most = min(max(_LEAST, weight_bytes(self.model) // _SHARE), _MOST)
         sizes = self.seen.sizes_of(Call(inputs[0], inputs[1], None))
-        if self._sides.pieces.bytes_returned(sizes) > most:
+        return self._sides.pieces.bytes_returned(sizes) > most
+
+    def call(self, inputs: Any) -> Call | None:
+        """As the base class has it; ``None`` too if the outputs took too much memory."""
+        if self._returns_too_much(inputs):
             return None
 
         def run() -> Any:
