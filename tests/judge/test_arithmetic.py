@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchferry.judge.arithmetic import RoundsOtherwise, WatchesDtypes, moved
+from torchferry.judge.arithmetic import ComputesInFloat64, RoundsOtherwise, WatchesDtypes, moved
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -79,3 +79,35 @@ def test_the_dtypes_that_a_call_computes_in():
     assert coarse(lambda x: x.half().float()) == {torch.float16}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert coarse(linear) == {torch.bfloat16}
+
+
+class TestComputesInFloat64:
+    def test_weights_are_widened_and_stay_as_they_are(self) -> None:
+        layer = nn.Linear(64, 8)
+        x = torch.randn(3, 64)
+        right = x.double() @ layer.weight.double().T + layer.bias.double()
+        with torch.no_grad(), ComputesInFloat64():
+            found = layer(x)
+            inside = layer(x.to(torch.float32)).to(torch.float16) * 1  # widened again
+        assert found.dtype == inside.dtype == torch.float64
+        assert layer.weight.dtype == torch.float32
+        assert torch.allclose(found, right, rtol=0, atol=1e-14)
+        assert torch.allclose(inside, right, rtol=0, atol=1e-14)
+
+    def test_random_numbers_are_the_same(self) -> None:
+        torch.manual_seed(0)
+        plain = torch.rand(4, dtype=torch.float32) + torch.randn(4)
+        torch.manual_seed(0)
+        with ComputesInFloat64():
+            wide = torch.rand(4, dtype=torch.float32) + torch.randn(4)
+        assert wide.dtype == torch.float64
+        assert torch.allclose(wide.float(), plain, rtol=0, atol=1e-6)
+
+    def test_what_is_written_to_is_written_to(self) -> None:
+        kept = torch.zeros(3)
+        with ComputesInFloat64():
+            kept.add_(torch.ones(3) / 3)
+            view = kept[1:]
+            view.mul_(2)
+        assert kept.dtype == torch.float32
+        assert torch.allclose(kept, torch.tensor([1.0, 2.0, 2.0]) / 3)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchferry.judge.arithmetic import RoundsOtherwise, WatchesDtypes, moved
+from torchferry.judge.arithmetic import ComputesInFloat64, RoundsOtherwise, WatchesDtypes, moved
 from torchferry.judge.choices import ChoosesOtherwise
 from torchferry.judge.rounding import doubled, to_double
 from torchferry.values.buffers import buffers_kept
@@ -153,7 +153,11 @@ class Answers:
 
     @cached_property
     def exact(self) -> dict[Path, Any]:
-        """The leaves in float64; none where a copy cannot be made or run."""
+        """The leaves in float64; none where the model cannot be run so, and neither can a copy."""
+        inputs = to_double(self._inputs)
+        found = self.otherwise(0, ComputesInFloat64(), inputs)
+        if found and all(map(_is_exact, found.values())):
+            return found
         twin, _ = attempt(doubled, self._model)
         if twin is None:
             return {}
@@ -200,6 +204,11 @@ class Answers:
             return self.otherwise(0)
         finally:
             torch.set_num_threads(threads)
+
+
+def _is_exact(leaf: Any) -> bool:
+    floating = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return not floating or leaf.dtype == torch.float64
 
 
 def _random_states() -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The arithmetic inside a call: the dtypes it computes in, and another rounding of each result."""
+"""The arithmetic inside a call: its dtypes, another rounding of each result, and float64."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 
 from torchferry.seams.pytorch import OpOverload, TorchDispatchMode, pytree, schema_of
 
-__all__ = ["Listener", "RoundsOtherwise", "WatchesDtypes", "moved"]
+__all__ = ["ComputesInFloat64", "Listener", "RoundsOtherwise", "WatchesDtypes", "moved"]
 
 _COARSE = (torch.float16, torch.bfloat16)
+_NARROW = (*_COARSE, torch.float32)
 _BITS = {
     torch.float64: torch.int64, torch.float32: torch.int32,
     torch.float16: torch.int16, torch.bfloat16: torch.int16,
@@ -89,6 +90,48 @@ class RoundsOtherwise(Listener):  # type: ignore[no-untyped-call]  # as above
                 if not any(tensor is arg for arg in args) or schema_of(func).is_mutable:
                     tensor.copy_(moved(tensor, self._generator))
         return results
+
+
+class ComputesInFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
+    """Widens whatever an operator takes and gives, so that no copy of the weights is needed.
+
+    Views stay what they are, and so do random numbers and what is written to.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run the operator in float64."""
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            return func(*args, **kwargs)
+        schema = schema_of(func)
+        leaves = pytree.tree_leaves((args, kwargs))
+        dtypes = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        as_it_is = schema.name in _EXACT_NAMES and torch.float64 not in dtypes
+        views = any(one.alias_info and not one.alias_info.is_write for one in schema.returns)
+        if dtypes and not (as_it_is or views or torch.Tag.nondeterministic_seeded in func.tags):
+            kept = {one.name for one in schema.arguments if one.alias_info}
+            named = zip((one.name for one in schema.arguments), args, strict=False)
+            args = tuple(arg if name in kept else _widened(arg) for name, arg in named)
+            kwargs = {key: arg if key in kept else _widened(arg) for key, arg in kwargs.items()}
+        results = func(*args, **kwargs)
+        return results if views or schema.is_mutable else _widened(results)
+
+
+def _widened(values: Any) -> Any:
+    def widen(leaf: Any) -> Any:
+        if isinstance(leaf, torch.dtype):
+            return torch.float64 if leaf in _NARROW else leaf
+        narrow = isinstance(leaf, torch.Tensor) and leaf.dtype in _NARROW
+        return leaf.double() if narrow else leaf
+
+    return pytree.tree_map(widen, values)
 
 
 def _computed(func: Any, results: Any) -> Iterator[torch.Tensor]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -119,6 +121,8 @@ class Session:
     def unload(self) -> None:
         """Free onnxruntime's memory; the next call loads the file again."""
         self.__dict__.pop("session", None)
+        with suppress(AttributeError, OSError, TypeError):  # glibc keeps what was freed
+            ctypes.CDLL(None).malloc_trim(0)
 
     def alone(self) -> Session:
         """The same model for a copy of this process: loaded again, on one thread, without limits.

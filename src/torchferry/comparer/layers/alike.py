@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -268,7 +269,10 @@ def _same_constant(x: ir.Value, y: ir.Value) -> bool:
 
 
 def _same_bytes(expected: torch.Tensor, value: ir.Value, regions: Sequence[Region]) -> bool:
-    """Whether an initializer is exactly a tensor; what lies in one place of one file is."""
+    """Whether an initializer is exactly a tensor.
+
+    Nothing is read if both lie in files that are mapped: they are the same in the same place only.
+    """
     tensor = value.const_value
     if tensor is None or tuple(tensor.shape.numpy()) != tuple(expected.shape):
         return False
@@ -276,13 +280,15 @@ def _same_bytes(expected: torch.Tensor, value: ir.Value, regions: Sequence[Regio
         return False
     if not isinstance(tensor, ir.ExternalTensor):
         return _equal(expected, tensor.numpy())
-    for region in regions if expected.is_contiguous() else ():
-        offset = expected.data_ptr() - region.address
-        inside = 0 <= offset < region.size and offset == tensor.offset
-        if inside and region.path.samefile(Path(tensor.path)):
-            return True
+    if any(region.path.samefile(Path(tensor.path)) for region in regions):
+        for region in regions:
+            offset = expected.data_ptr() - region.address
+            if 0 <= offset < region.size:
+                placed = expected.is_contiguous() and offset == tensor.offset
+                return placed and region.path.samefile(Path(tensor.path))
     same = _equal(expected, tensor.numpy())
-    tensor.release()  # the pages that were read
+    with suppress(BufferError):  # a profiler or debugger looks at the array
+        tensor.release()  # the pages that were read
     return same
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from torch.export import ExportedProgram
 from torchferry.comparer.align.align import align_program
 from torchferry.comparer.layers.alike import Piece, find_pieces
 from torchferry.comparer.layers.part import part_of
+from torchferry.comparer.layers.stand_in import StandIns, product_weights
 from torchferry.comparer.reference.chance import chance_of_program
 from torchferry.comparer.reference.reference import returned_names
 from torchferry.comparer.run.feeds import model_feeds, program_feeds
@@ -24,6 +26,7 @@ from torchferry.comparer.run.trace import trace_program
 from torchferry.comparer.setting import with_own_outputs
 from torchferry.converter.signature import read_signature
 from torchferry.converter.translate import prepared
+from torchferry.dims import evaluate, names_in, parse_size
 from torchferry.errors import RunError, UsageError
 from torchferry.graph import io
 from torchferry.graph.reference import Region
@@ -60,6 +63,7 @@ class ByLayers:
     Attributes:
         model: its weights stay in their files.
         pieces: in order; one that is like another need not be run.
+        mode: within which a module or program runs with the weights below.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class ByLayers:
         """
         self.model = with_own_outputs(io.load(path))
         self._program, self._plain = program, prepared(program)
+        self.mode = StandIns()
         chance = chance_of_program(self._plain)
         if chance.drawn or chance.unset:
             raise UsageError(
@@ -114,24 +119,49 @@ class ByLayers:
         """The program's name of a value of the ONNX model; ``None`` if nothing is known of it."""
         return self._keys.get(name)
 
-    def returned(self, call: Call) -> dict[str, torch.Tensor]:
-        """What the program returns with `shared` weights, by its names.
+    def bytes_returned(self, sizes: Mapping[str, int]) -> int:
+        """Bytes of the outputs at some sizes; those of sizes that are not known are left out."""
+        found = 0
+        for value in self.model.graph.outputs:
+            shape = [parse_size(str(getattr(s, "value", s))) for s in value.shape or ()]
+            if value.dtype is not None and all(names_in(size) <= sizes.keys() for size in shape):
+                numbers = math.prod(evaluate(size, sizes) for size in shape)
+                found += numbers * value.dtype.bitwidth // 8
+        return found
+
+    def returned(self, call: Call, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What the program returns with other weights, `shared` or `bare`, by its names.
 
         Raises:
             UsageError: the program fails on these arguments.
         """
         wanted = {self._keys[str(value.name)] for value in self.model.graph.outputs}
-        stream = trace_program(self._plain, program_feeds(self._program, *call), self.shared)
+        feeds = program_feeds(self._program, *call)
+        stream = trace_program(self._plain, feeds, weights, self.mode)
         return {key: tensor for key, tensor in stream if key in wanted}
 
     @cached_property
     def shared(self) -> dict[str, torch.Tensor]:
         """Weights of the layers that are not run, by name: those of the layer that each is like.
 
-        With them the module and its program run every layer, and only few weights are read.
+        What only products take is a `StandIns`. With them the module and its program run every
+        layer, and only few weights are read.
         """
         held = {**self._plain.state_dict, **self._plain.constants}
-        return {a: held[b] for piece in self.pieces for a, b in piece.weights.items()}
+        pairs = ((a, b) for piece in self.pieces for a, b in piece.weights.items())
+        return {
+            a: self.mode.stand_in(a, held[b]) if a in self._products else held[b] for a, b in pairs
+        }
+
+    @cached_property
+    def bare(self) -> dict[str, torch.Tensor]:
+        """The same, and stand-ins for what products take in all other layers and around them."""
+        held = {**self._plain.state_dict, **self._plain.constants}
+        return {a: self.mode.stand_in(a, held[a]) for a in self._products} | self.shared
+
+    @cached_property
+    def _products(self) -> set[str]:
+        return product_weights(self._plain)
 
     def run(self, call: Call, tolerance: Tolerance, *, every: bool = False) -> Iterator[Held]:
         """Give each piece the program's values, and judge what it makes of them.
@@ -146,7 +176,8 @@ class ByLayers:
         """
         given = self._given(call)
         weights = {} if every else self.shared
-        stream = trace_program(self._plain, program_feeds(self._program, *call), weights)
+        feeds = program_feeds(self._program, *call)
+        stream = trace_program(self._plain, feeds, weights, self.mode)
         wanted = {self._keys.get(str(value.name)) for p in self.pieces for value in p.leaving}
         right: dict[str, torch.Tensor] = {}
         for piece in self.pieces:

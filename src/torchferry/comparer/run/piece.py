@@ -48,6 +48,7 @@ LEVELS = {
 _ERRORS = ort_errors()
 _INLINE = 1024  # bytes; onnxruntime's shape inference reads small constants in the model
 _COPIED = 2**28  # bytes of weights that may be copied into a session
+_FOLDING = "ConstantFolding"
 _QUIET = 4  # onnxruntime's log level: errors come back as exceptions
 _FED = "::reference"  # end of the name of an input that stands for a value of the piece itself
 
@@ -248,7 +249,11 @@ class Runner:
             path = self.beside[0].with_name(f".torchferry-{secrets.token_hex(8)}.part.onnx")
             try:
                 io.save(model, path, regions=[Region(file) for file in self.beside])
-                return onnxruntime.InferenceSession(path, options, providers=self.providers)
+                # What is folded is a copy: a weight as float32, or transposed, which a product
+                # takes as it is otherwise.
+                return onnxruntime.InferenceSession(
+                    path, options, providers=self.providers, disabled_optimizers=[_FOLDING]
+                )
             finally:
                 for part in path.parent.glob(f"{path.name}*"):
                     part.unlink()

@@ -7,6 +7,7 @@ later step needs, so that whoever compares decides what stays in memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import onnx_ir as ir
@@ -34,6 +35,7 @@ def trace_program(
     program: ExportedProgram,
     feeds: Sequence[torch.Tensor],
     weights: Mapping[str, torch.Tensor] | None = None,
+    mode: AbstractContextManager[Any] | None = None,
 ) -> Values:
     """Run a program node by node.
 
@@ -43,6 +45,7 @@ def trace_program(
         program: as it is converted; what it writes to in place is yielded as it was before.
         feeds: the tensors it takes, in order.
         weights: by name, in the place of the program's own.
+        mode: within which each node runs; it is entered anew for each.
 
     Yields:
         Names of FX nodes and their tensors, numbers as tensors of no dimension; of a node with
@@ -62,7 +65,7 @@ def trace_program(
         if node.op == "placeholder":
             value = _placed(node, next(specs), held, given)
         else:
-            with torch.no_grad(), random_kept(state):
+            with torch.no_grad(), random_kept(state), mode or nullcontext():
                 value, error = attempt(interpreter.run_node, node)
                 state = torch.get_rng_state()
             if error is not None:

@@ -224,6 +224,9 @@ class _Told:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.by("__call__", *args, **kwargs)
 
+    def unload(self) -> None:
+        self.session.loaded.unload()
+
     def by(self, method: str, *args: Any, **kwargs: Any) -> Any:
         self.note("side", "onnxruntime")
         result = getattr(self.session.loaded, method)(*args, **kwargs)

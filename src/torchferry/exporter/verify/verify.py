@@ -17,6 +17,7 @@ from torchferry.capturer.rewrite.joined import joined_leaves
 from torchferry.capturer.trial.trial import Trial
 from torchferry.dims import Condition
 from torchferry.errors import FerryError, RunError, UsageError
+from torchferry.exporter.memory import weight_bytes
 from torchferry.exporter.verify.sizes import Sizes, further_sizes, other_sizes
 from torchferry.exporter.verify.trials import Budget, Trials
 from torchferry.judge import Kind, Reference, Tolerance, Verdict, worst_verdict
@@ -42,6 +43,7 @@ __all__ = [
     "verify",
 ]
 
+_LARGE = 2**27  # bytes of weights that are loaded again rather than kept beside a trial
 _OTHER_VALUES = "it was right there for values like those recorded, and is not for others"
 
 
@@ -257,6 +259,8 @@ class Sides:
         trial = self.trial
         if trial is None or try_running(lambda: trial.run_program(inputs))[1] is not None:
             return check
+        if weight_bytes(self.model) > _LARGE:
+            self.session.unload()  # it is not asked: its memory is for what the trial returns
         verdict = trial.of(inputs, check.sizes)
         if verdict.kind == "differs":
             outputs = (Compared("the outputs", verdict),)

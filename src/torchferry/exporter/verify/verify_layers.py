@@ -38,6 +38,10 @@ from torchferry.values.signature import SIGNATURE_KEY, Signature
 __all__ = ["LayerSession", "LayerSides"]
 
 
+_SHARE = 16  # of the weights, that outputs may take which are only tried
+_LEAST, _MOST = 2**26, 2**28  # bytes that they may take in any case, and at most
+
+
 class LayerSession:
     """A saved model that is run by layers; takes and returns what the PyTorch model does.
 
@@ -226,7 +230,9 @@ class LayerSides(Sides):
         """Call the module, some weights in the place of others."""
         args, kwargs = inputs
         kwargs = accept_aliases(self.model, kwargs)
-        return torch.func.functional_call(model, dict(weights), args, kwargs)
+        # Under a mode Dynamo would trace what PyTorch compiles on its own, as torch.cond.
+        with torch.compiler.set_stance("force_eager"), self.pieces.mode:
+            return torch.func.functional_call(model, dict(weights), args, kwargs)
 
     def leaves(self, outputs: Any) -> list[Any]:
         """The leaves of what PyTorch returns; with their number where the model has others."""
@@ -244,7 +250,7 @@ class LayerSides(Sides):
 
 
 class _LayerTrial(Trial):
-    """A model beside its program, both with few weights."""
+    """A model beside its program, both with hardly any weights."""
 
     def __init__(self, sides: LayerSides, program: ExportedProgram) -> None:
         super().__init__(
@@ -254,13 +260,29 @@ class _LayerTrial(Trial):
         self._sides = sides
 
     def run_program(self, inputs: Any) -> Any:
-        return self._sides.values(self._sides.pieces.returned(inputs))
+        pieces = self._sides.pieces
+        return self._sides.values(pieces.returned(inputs, pieces.bare))
+
+    def of(self, inputs: Any, sizes: dict[str, int]) -> Verdict:
+        """As the base class has it; nothing is known of calls that are too large to be tried."""
+        if self._returns_too_much(inputs):
+            return Verdict("failed", evidence="outputs are too large to try other values")
+        return super().of(inputs, sizes)
+
+    def _returns_too_much(self, inputs: Any) -> bool:
+        most = min(max(_LEAST, weight_bytes(self.model) // _SHARE), _MOST)
+        sizes = self.seen.sizes_of(Call(inputs[0], inputs[1], None))
+        return self._sides.pieces.bytes_returned(sizes) > most
 
     def call(self, inputs: Any) -> Call | None:
+        """As the base class has it; ``None`` too if the outputs took too much memory."""
+        if self._returns_too_much(inputs):
+            return None
+
         def run() -> Any:
             with random_kept(), buffers_kept(self.model), torch.no_grad():
-                shared = self._sides.pieces.shared
-                return self._sides.run_model(self.model, clone(inputs), shared)
+                bare = self._sides.pieces.bare
+                return self._sides.run_model(self.model, clone(inputs), bare)
 
         outputs, error = attempt(run)
         return None if error else Call(inputs[0], inputs[1], outputs)
@@ -269,7 +291,7 @@ class _LayerTrial(Trial):
         sides = self._sides
 
         def again(model: torch.nn.Module, given: tuple[Any, Any]) -> list[Any]:
-            return sides.leaves(sides.run_model(model, given, sides.pieces.shared))
+            return sides.leaves(sides.run_model(model, given, sides.pieces.bare))
 
         inputs = self.seen.normalized(call)
         got, error = attempt(self.run_program, inputs)
