@@ -148,7 +148,11 @@ def exchanged(
 def state_kept(model: torch.nn.Module) -> Iterator[None]:
     """Let a model run with copies of all its buffers and attributes, and have its own again."""
     owners = owners_of(model).items()
-    copies = clone({owner: value for owner, value in owners if any(_leaves(value))})
+    filled = {
+        owner: value for owner, value in owners
+        if any(_leaves(value)) or (isinstance(value, dict | list) and not value)
+    }  # fmt: skip
+    copies = clone(filled)
     with exchanged(model, {Place(*owner): value for owner, value in copies.items()}):
         yield
 
