@@ -238,3 +238,16 @@ def test_a_none_that_was_given_is_not_the_default():
     for given in ({"flag": False}, {}):
         with pytest.raises(UsageError, match=r"argument flag .* was exported as None"):
             program(torch.ones(2), **given)
+
+
+class Scales(torch.nn.Module):
+    def forward(self, x, a=2.0, y=None):
+        return x * a if y is None else x * a + y
+
+
+def test_a_default_that_no_call_gave_may_be_given_by_position():
+    x = torch.ones(3, 4)
+    program = torchferry.to_onnx(Scales(), (x,), dynamic_shapes=({0: "n"},))
+    assert program(x, 2.0).tolist() == program(x, 2.0, None).tolist() == (x * 2).tolist()
+    with pytest.raises(UsageError, match=r"exported as 2\.0"):
+        program(x, 3.0)

@@ -71,6 +71,15 @@ _ROWS: tuple[tuple[str, str, Advice], ...] = (
     ),
     (
         "",
+        r"PendingUnbackedSymbolNotFound|Pending unbacked symbols",
+        Advice(
+            "a number or a size that data decides is read there, and nothing that comes out of it "
+            "holds the number",
+            "Keep it a tensor (index_select, torch.where, a mask) instead of x.item() and int(x)",
+        ),
+    ),
+    (
+        "",
         r"observer_enabled|activation_post_process",
         Advice(
             "a FakeQuantize still observes, and changes its scale in every call",

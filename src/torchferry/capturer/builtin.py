@@ -21,15 +21,18 @@ from typing import Any
 
 import torch
 
+from torchferry.capturer.rewrite.walk import Growing, Rows
+from torchferry.seams.pytorch import FakeTensor
 from torchferry.values.source_line import is_library, is_own
 
 __all__ = ["symbolic_builtins"]
 
-_SYMBOLS = (torch.SymInt, torch.SymFloat)
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # Where the class itself is meant: as a dtype, and compared by identity.
 _MEANT = re.compile(
-    r"(?<![=!<>])=\s*(int|float|range)\b(?!\s*[(|.\[])|\bis\s+(not\s+)?(int|float|range)\b"
-    r"|\.(to|type|astype|view|array|asarray)\([^)]*\b(int|float)\b(?!\()"
+    r"(?<![=!<>])=\s*(int|float|bool|range)\b(?!\s*[(|.\[])"
+    r"|\bis\s+(not\s+)?(int|float|bool|range)\b"
+    r"|\.(to|type|astype|view|array|asarray)\([^)]*\b(int|float|bool)\b(?!\()"
 )
 
 
@@ -46,6 +49,8 @@ class _Class:
         self.cls, self.symbol, self.convert = cls, symbol, convert
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], FakeTensor):
+            return self.convert(args[0].item())
         symbolic = len(args) == 1 and _is_symbolic(args[0])
         return self.convert(args[0]) if symbolic else self.cls(*args, **kwargs)
 
@@ -77,8 +82,18 @@ def _is_symbolic(value: Any) -> bool:
 
 
 def _length(value: Any) -> Any:
-    """``len``, of a tensor as it stands in its shape."""
+    """``len``, of a tensor as it stands in its shape, and of a list that a loop over one fills."""
+    if isinstance(value, Rows | Growing):
+        return value.length
     return value.shape[0] if isinstance(value, torch.Tensor) and value.ndim else len(value)
+
+
+def _sum(values: Any, start: Any = 0) -> Any:
+    return values.data.sum(0) + start if isinstance(values, Rows) else sum(values, start)
+
+
+def _truth(value: Any) -> Any:
+    return value if isinstance(value, bool | torch.SymBool) else value != 0
 
 
 def _divmod(value: Any, by: Any) -> Any:
@@ -121,12 +136,13 @@ def _least(name: str) -> Callable[..., Any]:
 
 
 _FUNCTIONS: dict[str, Any] = {
-    "len": _length, "divmod": _divmod, "min": _least("min"), "max": _least("max"),
+    "len": _length, "divmod": _divmod, "sum": _sum, "min": _least("min"), "max": _least("max"),
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "range": _Range(range, range),
     "int": _Class(int, torch.sym_int, torch.SymInt),
     "float": _Class(float, torch.sym_float, torch.SymFloat),
+    "bool": _Class(bool, _truth, torch.SymBool),
 }
 _TENSORS: dict[str, Any] = {
     f"{name}Tensor": _Class(vars(torch)[f"{name}Tensor"], partial(torch.tensor, dtype=dtype))

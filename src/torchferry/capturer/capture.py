@@ -25,6 +25,7 @@ from torchferry.capturer.rewrite.rewrite import Rewriting, rewritten
 from torchferry.capturer.rewrite.rewriting import Rewrite, capture_rewritten
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state.lift import State, check_state, lift_state
+from torchferry.capturer.state.memo import carries_nothing
 from torchferry.capturer.state.outside import DRAWN
 from torchferry.capturer.state.places import Place
 from torchferry.capturer.state.state import written_buffers
@@ -129,6 +130,9 @@ def _captured(
         captured = capture_rewritten(model, seen, _runs(make), rewrite)
     if any(one.name == DRAWN for one in captured.changed) and not hangs_on_draws(model, seen):
         kept = tuple(one for one in captured.changed if one.name != DRAWN)
+        captured = replace(captured, changed=kept)
+    if any(not one.outside for one in captured.changed) and carries_nothing(model, seen):
+        kept = tuple(one for one in captured.changed if one.outside)
         captured = replace(captured, changed=kept)
     program = captured.program.run_decompositions() if decompose else captured.program
     captured = replace(captured, program=program, registered=registered + captured.registered)

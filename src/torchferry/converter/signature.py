@@ -66,7 +66,7 @@ def read_signature(
         if isinstance(leaf, (bool, int, float, str)) and path not in places
     }
     structure, leaves, numbers, returned = _outputs(program, set(names))
-    parameters = tuple(program.module_call_graph[0].signature.forward_arg_names or ())
+    parameters = _parameters(program, defaults or {})
     _refuse_two_caches({*parameters, *(defaults or {})})
     known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
     required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
@@ -83,6 +83,12 @@ def read_signature(
         (*doubled, *returned), _integers(inputs, given, named),
         containers=containers,
     )  # fmt: skip
+
+
+def _parameters(program: ExportedProgram, defaults: Collection[str]) -> tuple[str, ...]:
+    """Forward's parameters, in order; one with a default that no call gave has its place too."""
+    given = program.module_call_graph[0].signature.forward_arg_names or ()
+    return (*(name for name in given if name not in defaults), *defaults)
 
 
 def _refuse_two_caches(names: Collection[str]) -> None:

@@ -193,6 +193,19 @@ SEAMS: dict[str, Seam] = {
     "torch.utils._python_dispatch._disable_current_modes": Seam("caches with sliding windows"),
     "torch._higher_order_ops.while_loop.while_loop": Seam("loops"),
     "torch._higher_order_ops.scan.scan": Seam("loops that collect"),
+    "torch._higher_order_ops.scan.scan_op": Seam("loops over a size"),
+    "torch._higher_order_ops.cond.cond_op": Seam("branches on values"),
+    "torch._higher_order_ops.while_loop.while_loop_op": Seam("loops that values end"),
+    "torch._guards.detect_fake_mode": Seam("loops and branches on values"),
+    "torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing": Seam(
+        "loops and branches on values"
+    ),
+    "torch._export.non_strict_utils._NonStrictTorchFunctionHandler": Seam(
+        "loops and branches on values", "what a loop counts is no index in its body"
+    ),
+    "torch.fx.experimental.symbolic_shapes._constrain_range_for_size": Seam(
+        "loops over a size", "torch does not know that what a loop counts is 0 or more"
+    ),
     "torch.fx.experimental.proxy_tensor.make_fx": Seam("flex_attention"),
     "torch.fx.experimental.symbolic_shapes.ShapeEnv": Seam("flex_attention"),
     "torch.utils._sympy.printers.PythonPrinter": Seam("operators that torch decomposes by size"),

@@ -26,7 +26,7 @@ _HERE = str(Path(__file__).parent.parent) + os.sep
 _MODELS = str(Path(_HERE, "zoo")) + os.sep  # they stand for a user's
 _BETWEEN = tuple(  # called by the user's code while it is captured: further out is the user
     str(Path(_HERE, "capturer", name))
-    for name in ("builtin.py", "rewrite/dispatch.py", "patching/patching.py", "patches")
+    for name in ("builtin.py", "rewrite", "patching/patching.py", "patches")
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

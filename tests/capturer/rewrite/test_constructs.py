@@ -22,7 +22,7 @@ def test_checks_alone():
 
 def test_conditionals_alone():
     found = constructs("    return x if y else -x", leave={})
-    found.rewrite_conditionals()
+    found.rewrite_expressions()
     assert f"{DISPATCH}.choose(y, lambda _own: (x,), lambda _own: (-x,))[0]" in ast.unparse(
         found.function
     )
@@ -30,8 +30,8 @@ def test_conditionals_alone():
 
 def test_what_is_left_alone_is_noted_once():
     found = constructs("    return x if y else -x", leave={"f.py:2": "it is asked for"})
-    found.rewrite_conditionals()
-    found.rewrite_conditionals()
+    found.rewrite_expressions()
+    found.rewrite_expressions()
     assert found.refused == [Refusal("f.py:2", "x if y else -x", "it is asked for", 2)]
     assert str(found.refused[0]) == "f.py:2: x if y else -x: it is asked for"
 

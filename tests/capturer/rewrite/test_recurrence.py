@@ -6,83 +6,48 @@ import torch
 from torchferry.capturer import capture, rewritten
 from torchferry.capturer.rewrite.names import DISPATCH
 from torchferry.capturer.rewrite.recurrence import Recurrence
-from torchferry.capturer.rewrite.steps import steps_of
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
 
 
-def loop(text):
-    return ast.parse(text).body[0]
-
-
-def recurrence(text):
-    return made(loop(text), {"h", "x", "ys"})
-
-
-def made(loop, read, before=()):
-    return Recurrence(loop, steps_of(loop), {"h"}, read, before)
-
-
-def test_what_is_sliced_collected_and_carried():
-    found = recurrence("for t in range(n):\n    h = h + x[:, t] * w[t]\n    ys.append(h * 2)")
-    assert found.slices == [("x", "1"), ("w", "0")]
-    assert [(one.name, one.axis) for one in found.collected] == [("ys", None)]
-    assert found.carried == ["h"]
-
-
-def test_a_row_is_the_first_slice():
-    found = recurrence("for t, row in enumerate(x):\n    h = h + x[t] + row * w[t]")
-    assert found.slices == [("x", "0"), ("w", "0")]
-    assert found.carried == ["h"]
-    text = found.text().replace(DISPATCH, "d")
-    assert "d.runs_over(d.length(x), 0, x, w)" in text
-    assert (
-        "(d.slices(x, 0, d.length(x), 0, False), d.slices(w, 0, d.length(x), 0, False),)" in text
-    )
-
-
-def test_who_joins_a_list_is_told_that_it_may_be_a_tensor():
-    found = recurrence("for t in range(n):\n    h = h + x[t]\n    ys += [h]")
-    later = ast.parse("return torch.stack(ys, dim=1) + torch.cat(ys) + torch.stack(zs)").body[0]
-    found.join(later)
-    text = ast.unparse(later).replace(DISPATCH, "d")
-    assert text == "return d.stack(ys, dim=1) + d.cat(ys) + torch.stack(zs)"
+def recurrence(text, outside=(), bound=()):
+    return Recurrence(ast.parse(text).body[0], {*outside}, {*bound})
 
 
 @pytest.mark.parametrize(
-    ("start", "after", "reason"),
+    ("body", "lists", "carried"),
     [
-        ("ys = [h]", "torch.stack(ys)", ""),
-        ("ys, zs = [], []", "torch.stack(ys)", ""),
-        ("ys = [*h]", "torch.stack(ys)", "ys is not set to a list just before it"),
-        ("ys = h", "torch.stack(ys)", "ys is not set to a list just before it"),
-        ("ys = []", "torch.stack(ys, 1) + torch.cat(ys) + ys[-1]", ""),
-        ("ys = []", "torch.stack(ys) * t", "t is read after it"),
-        ("ys: list = []", "torch.stack(ys)", ""),
+        ("h = h + x[t]", [], ["h"]),
+        ("h = x[t]", [], []),  # set anew in each step
+        ("z = x[t]", [], ["z"]),  # and read after the loop
+        ("h = h + x[t]; ys.append(h * 2)", ["ys"], ["h"]),
+        ("ys += [x[t]]", ["ys"], []),
+        ("row = []\n    row.append(x[t])\n    ys.append(torch.stack(row))", ["ys"], []),
+        ("h[0] = x[t]", [], ["h"]),
+        ("if t:\n        h = x[t]\n    k = h", [], ["h"]),
+        ("if t:\n        h = 1\n    else:\n        h = 2\n    k = h", [], []),
+        ("h, k = k, h", [], ["h", "k"]),
     ],
 )
-def test_what_stands_before_and_after(start, after, reason):
-    text = f"def f(x, h):\n    {start}\n    for t in range(n):\n        h = h + x[t]\n"
-    function = ast.parse(f"{text}        ys.append(h)\n    return {after}").body[0]
-    before, loop, *rest = function.body
-    found = made(loop, {"h", "x", "ys"}, [before])
-    assert found.obstacle({"x", "h", "ys"}, rest, function) == reason
+def test_what_is_appended_and_carried(body, lists, carried):
+    found = recurrence(f"for t in range(n):\n    {body}", {"z", "ys"})
+    assert (found.lists, found.carried) == (lists, carried)
+    assert found.targets == {"t"}
 
 
-def test_another_loop_may_have_the_same_counter():
-    text = "def f(x, h):\n    for t in range(n):\n        h = h + x[t]\n"
-    function = ast.parse(f"{text}    for t in range(3):\n        h = h + t\n    return h").body[0]
-    found = made(function.body[0], {"h", "x"})
-    assert found.obstacle({"x", "h"}, function.body[1:], function) == ""
+def test_what_a_loop_writes_is_collected():
+    found = recurrence("for t, row in enumerate(x):\n    out[:, t] = row", {"out"}, {"out"})
+    text = found.text("over").replace(DISPATCH, "d")
+    assert "_kept_1_0.append(d.entry(out, 1, row))" in text
+    assert "d.fill(out, 1, _over_1, _kept_1_0)" in text
+    found = recurrence("for t in range(n):\n    out[:, t] = out[:, t - 1]", {"out"}, {"out"})
+    assert (found.filled, found.carried) == ([], ["out"])
 
 
-def test_a_list_with_another_use_is_refused():
-    text = "def f(x, h):\n    ys = []\n    for t in range(n):\n        h = h + x[t]\n"
-    text += "        ys.append(h)\n    return ys[1], torch.stack(ys)"
-    function = ast.parse(text).body[0]
-    found = made(function.body[1], {"h", "x", "ys"}, function.body[:1])
-    reason = found.obstacle({"x", "h", "ys"}, function.body[2:], function)
-    assert reason == "ys is used for more than append, torch.stack, torch.cat and ys[-1]"
+def test_a_name_that_may_not_be_set_is_said_to_be_unset():
+    text = "for t in range(n):\n    h = h + x[t]"
+    assert "UNSET" in recurrence(text).text("over")
+    assert "UNSET" not in recurrence(text, (), {"h"}).text("over")
 
 
 class Steps(torch.nn.Module):
@@ -223,7 +188,7 @@ def test_rewritten_loops_run_in_eager_as_before(make):
         with rewritten(model) as rewriting:
             for one, want in zip(LOOPS[make], wants, strict=True):
                 torch.testing.assert_close(model(*one), want)
-    assert "scan_over" in rewriting.diff
+    assert ".loop(" in rewriting.diff
 
 
 def test_a_range_without_steps_is_right_or_refused(captured):

@@ -2,62 +2,60 @@ import ast
 
 import pytest
 
-from torchferry.capturer.rewrite.steps import steps_of
-
-
-def loop(text):
-    return ast.parse(text).body[0]
+from torchferry.capturer.rewrite.names import DISPATCH
+from torchferry.capturer.rewrite.steps import leaves_early, over_text, without_jumps
 
 
 @pytest.mark.parametrize(
-    ("head", "count", "first", "names"),
+    ("over", "text"),
     [
-        ("t in range(n)", "n", "0", ("t", "")),
-        ("t in range(x.shape[1])", "x.shape[1]", "0", ("t", "")),
-        ("t in range(len(x) - 1)", "d.length(x) - 1", "0", ("t", "")),
-        ("t in range(1, n)", "n - 1", "1", ("t", "")),
-        ("t in range(len(y) + 1, len(x))", "d.length(x) - (d.length(y) + 1)", "d.length(y) + 1",
-         ("t", "")),
-        ("row in x", "d.length(x)", "0", ("", "row of x along 0")),
-        ("t, row in enumerate(x)", "d.length(x)", "0", ("t", "row of x along 0")),
-        ("t in reversed(range(n))", "n", "0", ("t backwards", "")),
-        ("t in range(n - 1, -1, -1)", "n - 1 + 1", "0", ("t backwards", "")),
-        ("row in x.unbind(1)", "d.length(x, 1)", "0", ("", "row of x along 1")),
-        ("row in torch.unbind(x, dim=-2)", "d.length(x, -2)", "0", ("", "row of x along -2")),
-        ("t, row in enumerate(f(x).unbind(1))", "d.length(_over_1_0, 1)", "0",
-         ("t", "row of _over_1_0 along 1")),
-        ("row in x[1:]", "d.length(_over_1_0)", "0", ("", "row of _over_1_0 along 0")),
-        ("a, b in zip(x, y.unbind(1))", "d.length(x)", "0",
-         ("", "a of x along 0, b of y along 1")),
+        ("range(n)", "d.walk_range(n)"),
+        ("range(1, x.shape[0], 2)", "d.walk_range(1, x.shape[0], 2)"),
+        ("x", "d.walk(x)"),
+        ("x[1:]", "d.walk(x[1:])"),
+        ("x.T", "d.walk(x.T)"),
+        ("x.transpose(0, 1)", "d.walk(x.transpose(0, 1))"),
+        ("x.unbind(1)", "d.unbound(x, 1)"),
+        ("torch.unbind(x, dim=-2)", "d.unbound(x, dim=-2)"),
+        ("x.split(4, 1)", "d.sections(x, 4, 1)"),
+        ("list(reversed(range(n)))", "d.reversed_(d.walk_range(n))"),
+        ("enumerate(zip(x, y), 1)", "d.enumerated(d.zipped(d.walk(x), d.walk(y)), 1)"),
+        ("zip(x, y, strict=True)", "d.zipped(d.walk(x), d.walk(y), strict=True)"),
+        ("self.layers", ""),
+        ("x.items()", ""),
+        ("range(*n)", ""),
+        ("(1, 2)", ""),
     ],
 )  # fmt: skip
-def test_what_a_loop_counts_and_takes(head, count, first, names):
-    steps = steps_of(loop(f"for {head}: pass"))
-    assert (steps.count("d"), steps.first("d")) == (count, first)
-    rows = ", ".join(f"{row.name} of {row.over} along {row.axis}" for row in steps.rows)
-    assert (steps.counter + " backwards" * steps.backwards, rows) == names
-    assert steps.count("e") == count.replace("d.", "e.")  # nothing was changed
+def test_what_a_loop_runs_over(over, text):
+    node = ast.parse(over, mode="eval").body
+    assert over_text(node, ()).replace(DISPATCH, "d") == text
+    assert over_text(ast.parse("range(n)", mode="eval").body, ("range",)) == ""
+
+
+def jumping(text):
+    return ast.parse(f"for t in x:\n    {text}").body[0].body
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "want"),
     [
-        "for t in range(-1, n): pass",
-        "for t in range(0, n, 2): pass",
-        "for t in range(*n): pass",
-        "for t, u in range(n): pass",
-        "for t, row in enumerate(x, 1): pass",
-        "for t, row in enumerate(x, start=1): pass",
-        "for row in x.y: pass",
-        "for a, b in zip(x, y, z): pass",
-        "for a in zip(x, y): pass",
-        "for row in x.unbind(0, 1): pass",
-        "for t in range(9, y, -1): pass",
-        "for t, row in reversed(enumerate(x)): pass",
-        "for a, b in x: pass",
-        "for t in range(n):\n    pass\nelse:\n    pass",
-        "for row in x:\n    pass\nelse:\n    pass",
+        ("if a: continue\n    b()", "if a:\n    pass\nelse:\n    b()"),
+        ("if a: break\n    b()", "if a:\n    end = True\nelse:\n    b()"),
+        ("c()\n    if a:\n        c()\n        break\n    b()",
+         "c()\nif a:\n    c()\n    end = True\nelse:\n    b()"),
+        ("break\n    b()", "end = True"),
+        ("for u in y:\n        break", "for u in y:\n    break"),
     ],
-)
-def test_loops_that_have_no_such_steps(text):
-    assert steps_of(loop(text)) is None
+)  # fmt: skip
+def test_a_loop_without_jumps(text, want):
+    body = without_jumps(jumping(text), "end")
+    assert "\n".join(map(ast.unparse, map(ast.fix_missing_locations, body))) == want
+    assert not leaves_early(body)
+
+
+def test_who_leaves_early():
+    assert leaves_early(jumping("if a:\n        break"))
+    assert not leaves_early(jumping("if a:\n        continue"))
+    assert leaves_early(jumping("if a:\n        continue"), ast.Continue)
+    assert not leaves_early(jumping("while a:\n        break"))

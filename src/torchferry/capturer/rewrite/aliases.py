@@ -16,9 +16,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from torchferry.capturer.rewrite.dispatch import APART_FORMAT, COPY_FORMAT
+from torchferry.capturer.rewrite.subgraph import APART_FORMAT, COPY_FORMAT
 from torchferry.errors import CaptureError
-from torchferry.seams.pytorch import HigherOrderOperator, OpOverload, schema_of
+from torchferry.seams.pytorch import FakeTensor, HigherOrderOperator, OpOverload, schema_of
 from torchferry.values.source_line import innermost_place
 
 __all__ = ["Lost", "constructs_of", "find_lost", "leave_out"]
@@ -85,11 +85,21 @@ def _lost(module: GraphModule, outer: str) -> Iterator[Lost]:
         construct = _construct(node)
         if construct is not None:
             where = _line(node) or outer
-            reason = graph.obstacle(construct)
+            reason = graph.obstacle(construct) or _unfollowed(construct)
             if reason:
                 yield Lost(where, reason)
             for body in construct.bodies:
                 yield from _lost(body, where)
+
+
+def _unfollowed(construct: _Construct) -> str:
+    """Why a graph within would not see a tensor of outside, or ``""``."""
+    values = (
+        value for body in construct.bodies for value in [*vars(body).values(), *body.buffers()]
+    )
+    if any(isinstance(value, FakeTensor) for value in values):
+        return "it reads a tensor of outside in a way that is not followed"
+    return ""
 
 
 @dataclass
@@ -209,8 +219,9 @@ class _Graph:
         seen = [
             place for place in construct.read if self._same(construct.operands[place], operand)
         ]
+        readers = [user for user in entry.users if user.target is not torch.ops.aten.sym_size.int]
         twice = construct.carried and inner.outputs.count(root) > 1  # its next step sees one
-        if root is entry or seen != [number] or len(entry.users) > 1 or twice:
+        if root is entry or seen != [number] or len(readers) > 1 or twice:
             return _reason(write, construct.node)
         if any(one is self.roots[operand] for _, one in self._through(construct)):
             return ""
@@ -257,6 +268,9 @@ class _Graph:
     def _through(self, construct: _Construct) -> list[tuple[Node, Node]]:
         """The writes that give a tensor of before a construct what came out of it."""
         results = set(construct.results.values())
+        # A loop that may have no step: what it began with, or what came out.
+        results |= {user for result in results for user in result.users
+                    if user.target is torch.ops.aten.where.self}  # fmt: skip
         return [(write, root) for write, root in self.writes
                 if write.target is torch.ops.aten.copy_.default
                 and write.args[1] in results]  # fmt: skip

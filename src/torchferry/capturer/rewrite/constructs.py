@@ -9,10 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchferry.capturer.rewrite.code_text import condition_text, expression, place
-from torchferry.capturer.rewrite.names import DISPATCH, OWN, assigned, captured_within, obstacle
+from torchferry.capturer.rewrite.names import (
+    DISPATCH,
+    NOW,
+    OWN,
+    assigned,
+    captured_within,
+    obstacle,
+)
+from torchferry.capturer.rewrite.steps import over_text
 from torchferry.values.source_line import LIMIT
 
 __all__ = ["Constructs", "Refusal"]
+
+
+_CONSUMERS = {"all": "every", "any": "some", "list": "listed", "max": "greatest", "min": "least",
+              "sum": "total", "tuple": "listed"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,9 +81,9 @@ class Constructs:
         _Checks(self.check).visit(self.function)
         ast.fix_missing_locations(self.function)
 
-    def rewrite_conditionals(self) -> None:
-        """Rewrite every ``a if test else b``."""
-        _Conditional(self.conditional).visit(self.function)
+    def rewrite_expressions(self) -> None:
+        """Rewrite every ``a if test else b``, and lists of what a loop in brackets gives."""
+        _Expressions(self.conditional, self.comprehension, self.shadowed).visit(self.function)
 
     def span(self, statement: ast.stmt, last: ast.stmt) -> None:
         """Note the last statement that a construct decides."""
@@ -123,24 +135,81 @@ class Constructs:
         self.lasts.setdefault(where, node.end_lineno or node.lineno)
         return expression(text, node)
 
-    def obstacle(self, node: ast.stmt | ast.expr, body: Sequence[ast.AST]) -> str:
+    def comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> ast.expr:
+        """``[f(row) for row in x]`` as a call of ours, if a size may say how often."""
+        first, *others = node.generators
+        over = (
+            "" if others or first.ifs or first.is_async else over_text(first.iter, self.shadowed)
+        )
+        target = first.target
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        if not over or obstacle([node.elt]) or not all(isinstance(n, ast.Name) for n in names):
+            return node
+        entry = (
+            condition_text(node.elt)
+            if isinstance(node, ast.GeneratorExp)
+            else ast.unparse(node.elt)
+        )
+        if isinstance(target, ast.Tuple):
+            entry = f"(lambda {', '.join(map(ast.unparse, names))}, *{NOW}: {entry})(*{NOW})"
+        else:
+            entry = f"(lambda {ast.unparse(target)}, *{NOW}: {entry})({NOW})"
+        self.count += 1
+        where = f"{self.file}:{node.lineno}"
+        self.places.add(where)
+        self.lasts.setdefault(where, node.end_lineno or node.lineno)
+        return expression(f"{DISPATCH}.collect({over}, lambda {NOW}: {entry})", node)
+
+    def obstacle(
+        self, node: ast.stmt | ast.expr, body: Sequence[ast.AST], lists: Collection[str] = ()
+    ) -> str:
         """Why a construct cannot be functions, or ``""``."""
-        reason = self.leave.get(f"{self.file}:{node.lineno}") or obstacle(body)
+        reason = self.leave.get(f"{self.file}:{node.lineno}") or obstacle(body, lists)
         if not reason and isinstance(node, ast.stmt):
             name = captured_within(self.function, assigned([node]))
             reason = f"a function within reads {name}, which it sets" if name else ""
         return reason
 
 
-class _Conditional(ast.NodeTransformer):
-    """Replaces every conditional expression, the inner ones first."""
+class _Expressions(ast.NodeTransformer):
+    """Replaces conditional expressions and comprehensions, the inner ones first."""
 
-    def __init__(self, made_of: Callable[[ast.IfExp], ast.expr]) -> None:
-        self.made_of = made_of
+    def __init__(
+        self,
+        conditional: Callable[[ast.IfExp], ast.expr],
+        comprehension: Callable[[ast.ListComp | ast.GeneratorExp], ast.expr],
+        shadowed: Collection[str],
+    ) -> None:
+        self.conditional, self.comprehension = conditional, comprehension
+        self.shadowed = shadowed
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         self.generic_visit(node)
-        return self.made_of(node)
+        return self.conditional(node)
+
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
+        self.generic_visit(node)
+        return self.comprehension(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        match node:
+            case ast.Call(ast.Name(id=name), [values, *_], []) if (
+                name in _CONSUMERS and name not in self.shadowed
+            ):
+                self.generic_visit(node)
+                if isinstance(values, ast.GeneratorExp):
+                    node.args[0] = self.comprehension(values)
+                if len(node.args) == 1 or name == "sum":
+                    function = f"{DISPATCH}.{_CONSUMERS[name]}"
+                    node.func = expression(function, node.func)
+                return node
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Attribute(tensor, "item"), [], []):
+                return expression(f"{DISPATCH}.read({ast.unparse(tensor)})", node)
+            case ast.Call(ast.Name("float" | "bool" as kind), [tensor], []):
+                return expression(f"{DISPATCH}.read({ast.unparse(tensor)}, {kind})", node)
+        return node
 
 
 class _Checks(ast.NodeTransformer):

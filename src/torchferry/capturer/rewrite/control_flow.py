@@ -23,20 +23,20 @@ from torchferry.capturer.rewrite.names import (
     DISPATCH,
     OWN,
     assigned,
+    called_names,
     changed_in_place,
-    loads,
     only_changed,
     read,
     read_outside,
 )
-from torchferry.capturer.rewrite.recurrence import Recurrence
+from torchferry.capturer.rewrite.recurrence import Recurrence, carried_names
 from torchferry.capturer.rewrite.returns import (
     are_alike,
     may_return,
     returning_sides,
     without_returns,
 )
-from torchferry.capturer.rewrite.steps import steps_of
+from torchferry.capturer.rewrite.steps import leaves_early, over_text, without_jumps
 
 __all__ = ["Rewriter"]
 
@@ -53,7 +53,7 @@ class Rewriter(Constructs):
         arguments = (node for node in ast.walk(self.function.args) if isinstance(node, ast.arg))
         bound = {argument.arg for argument in arguments}
         self.shadowed = {*self.shadowed, *bound, *assigned(self.function.body)} & BUILT_IN
-        self.rewrite_conditionals()
+        self.rewrite_expressions()
         self.function.body = self._block(self.function.body, bound)
         ast.fix_missing_locations(self.function)
 
@@ -74,13 +74,19 @@ class Rewriter(Constructs):
                 case ast.While():
                     result += self._while(statement, bound)
                 case ast.For():
-                    result += self._for(statement, body[:number], rest, bound)
+                    result += self._for(statement, bound)
                 case ast.FunctionDef():
                     result.append(statement)
                     self._within(statement)
                     bound.add(statement.name)
                 case ast.With() | ast.Try():
                     result.append(self._inside(statement, bound))
+                case ast.Assign(
+                    [ast.Subscript(value=tensor, slice=ast.Tuple(items) as index)], value
+                ) if self.depth and not any(isinstance(one, ast.Slice) for one in items):
+                    given = ", ".join(map(ast.unparse, (tensor, index, value)))
+                    call = ast.Expr(expression(f"{DISPATCH}.put({given})", statement))
+                    result.append(ast.copy_location(call, statement))
                 case ast.Assign([ast.Subscript(value=tensor)], value) if self.depth:
                     # A constant tensor within a graph's branch stops torch.
                     text = f"{DISPATCH}.number({ast.unparse(value)}, {ast.unparse(tensor)})"
@@ -184,52 +190,75 @@ class Rewriter(Constructs):
         changed = sorted(changed_in_place(body) & bound)
         return ast.parse("\n".join(f"{name} = {OWN}({name})" for name in changed)).body
 
+    def _outside(self, statement: ast.stmt) -> set[str]:
+        """The names that are read elsewhere than in a loop."""
+        return read_outside(self.function, statement) | self.looped
+
     def _while(self, statement: ast.While, bound: set[str]) -> list[ast.stmt]:
-        used = read_outside(self.function, statement) | read([statement]) | self.looped
-        changed = changed_in_place(statement.body) & bound
-        names = sorted((assigned(statement.body) & used) | changed)
-        unset = [name for name in names if name not in bound]
-        reason = self.obstacle(statement, [statement.test, *statement.body])
+        line, test = statement.lineno, condition_text(statement.test)
+        body, done = statement.body, f"_done_{line}"
+        if breaks := leaves_early(body):
+            test = f"{DISPATCH}.both({DISPATCH}.invert({done}), lambda: {test})"
+        if breaks or leaves_early(body, ast.Continue):
+            body = without_jumps(body, done)
+        asked = [ast.Expr(statement.test), *body]
+        names = carried_names(asked, self._outside(statement) | read([asked[0]]))
+        unset = [name for name in names if name not in {*bound, done}]
+        reason = self.obstacle(statement, asked)
         reason = reason or ("it has an else" if statement.orelse else "")
         if unset:
             reason = reason or f"{unset[0]} is not set before it"
         if reason or not names:
             return self._refuse(statement, reason or "it sets no name that is read", bound)
-        line, inner = statement.lineno, self._looped(statement.body, names, bound)
-        written = written_text(names, only_changed(statement.body))
-        text = function_text(f"_body_{line}", names, inner, names)
-        text += (
-            f"def _test_{line}({', '.join(names)}):\n    return {condition_text(statement.test)}\n"
-        )
+        names = sorted({*names, done} if breaks else names)
+        inner = self._looped(body, names, bound | ({done} if breaks else set()))
+        written = written_text(names, only_changed(body))
+        text = f"{done} = False\n" if breaks else ""
+        text += function_text(f"_body_{line}", names, inner, names)
+        text += f"def _test_{line}({', '.join(names)}):\n    return {test}\n"
         call = f"{DISPATCH}.repeat(_test_{line}, _body_{line}, {names_text(names)}{written})"
         return self.replace(statement, f"{text}{names_text(names)} = {call}")
 
-    def _for(
-        self,
-        statement: ast.For,
-        before: Sequence[ast.stmt],
-        rest: list[ast.stmt],
-        bound: set[str],
-    ) -> list[ast.stmt]:
-        over = {name.id for name in loads(statement.iter)} & {*self.shadowed}
-        if over:
-            return self._refuse(statement, f"{min(over)} is not the built-in function here", bound)
-        steps = steps_of(statement)
-        if steps is None:  # loops over lists of modules and the like are Python's
+    def _for(self, statement: ast.For, bound: set[str]) -> list[ast.stmt]:
+        over = over_text(statement.iter, self.shadowed)
+        if not over or statement.orelse:  # loops over lists of modules and the like are Python's
             return self._refuse(statement, _NO_STEPS, bound)
-        used = read([statement]) | read_outside(self.function, statement) | self.looped
-        loop = Recurrence(statement, steps, assigned(statement.body), used, before)
-        reason = self.obstacle(statement, loop.kept) or loop.obstacle(bound, rest, self.function)
-        if loop.collected and "torch" in self.shadowed:
-            reason = reason or "torch is not the module here"
+        if leaves_early(statement.body):
+            return self._breaking(statement, over, bound)
+        if leaves_early(statement.body, ast.Continue):
+            statement.body = without_jumps(statement.body, "")
+        loop = Recurrence(statement, self._outside(statement), bound)
+        reason = self.obstacle(statement, [statement.target, *loop.body], loop.filled)
+        if called := called_names(loop.body) & loop.targets:
+            reason = reason or f"{min(called)} is called"
+        if not (loop.carried or loop.filled):
+            reason = reason or "nothing of it is read afterwards"
         if reason:
             return self._refuse(statement, reason, bound)
-        loop.body = self._looped(loop.body, loop.carried, bound | {*loop.targets})
-        written = written_text(loop.carried, only_changed(statement.body))
+        loop.body = self._looped(loop.body, loop.carried, bound | loop.targets | {*loop.filled})
         self._inside(statement, bound)  # it runs as it was where nothing is symbolic
-        for later in rest:
-            loop.join(later)
-        return self.replace(statement, loop.text(written))
+        return self.replace(statement, loop.text(over))
+
+    def _breaking(self, statement: ast.For, over: str, bound: set[str]) -> list[ast.stmt]:
+        """A loop that breaks as one that asks whether it goes on."""
+        line = statement.lineno
+        names = [f"_{name}_{line}" for name in ("over", "count", "place")]
+        items, count, place = names
+        body = [
+            *ast.parse(f"_now = {DISPATCH}.pick({items}, {place})\n{place} = {place} + 1").body,
+            ast.Assign([statement.target], ast.Name("_now", ast.Load())), *statement.body,
+        ]  # fmt: skip
+        test = ast.parse(f"{place} < {count}", mode="eval").body
+        loop = ast.copy_location(ast.While(test, body, []), statement)
+        before = len(self.refused)
+        for node in ast.walk(loop):
+            ast.copy_location(node, statement) if not hasattr(node, "lineno") else None
+        found = self._while(ast.fix_missing_locations(loop), bound | {*names})
+        if len(self.refused) > before and found[0] is loop:
+            return [self._inside(statement, bound)]
+        begin = f"{items} = {DISPATCH}.items({over})\n{count} = {DISPATCH}.length({items})\n"
+        begin += f"{place} = 0"
+        return [*ast.parse(begin).body, *found]
 
     def _looped(
         self, body: Sequence[ast.stmt], carried: Sequence[str], bound: set[str]

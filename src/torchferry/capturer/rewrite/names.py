@@ -6,8 +6,9 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 __all__ = [
-    "BUILT_IN", "DISPATCH", "OWN", "assigned", "captured_within", "changed_in_place", "loads",
-    "obstacle", "only_changed", "read", "read_outside", "root_of",
+    "BUILT_IN", "DISPATCH", "NOW", "OWN", "appended", "assigned", "called_names",
+    "captured_within", "changed_in_place", "is_read_first", "loads", "obstacle",
+    "only_changed", "read", "read_outside", "root_of",
 ]  # fmt: skip
 
 _STOPS: dict[type[ast.AST], str] = {
@@ -38,7 +39,10 @@ _LISTS = ("append", "extend", "insert", "pop", "update")  # methods that change 
 _CONSUMERS = ("all", "any", "list", "max", "min", "set", "sorted", "sum", "tuple")
 _VIEWS = ("T", "mT", "H", "mH", "real", "imag")  # attributes that share a tensor's memory
 
-BUILT_IN = {"enumerate", "len", "range", "reversed", "torch", "zip"}
+BUILT_IN = {
+    "all", "any", "enumerate", "len", "list", "max", "min", "range", "reversed", "sum", "torch",
+    "tuple", "zip",
+}  # fmt: skip
 """Names that loops are known by."""
 
 DISPATCH = "_torchferry_dispatch"
@@ -46,6 +50,9 @@ DISPATCH = "_torchferry_dispatch"
 
 OWN = "_own"
 """What a function that stands for a side of an if is given: it copies what the side changes."""
+
+NOW = "_now"
+"""What a step of a loop is given: the item."""
 
 _SCOPES = ("locals", "vars", "dir", "eval", "exec", "globals")  # see the names of a function
 _LAZY = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.GeneratorExp)
@@ -72,9 +79,17 @@ def read(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def read_outside(top: ast.AST, statement: ast.stmt) -> set[str]:
-    """The names that are read in a tree, but for a statement in it."""
-    inside = {id(node) for node in ast.walk(statement)}
-    return {name.id for name in loads(top) if id(name) not in inside}
+    """The names that are read in a tree, but for a statement in it, or copies of that."""
+    inside = {_place(node) for node in loads(statement)}
+    for loop in ast.walk(top):
+        if isinstance(loop, ast.For):  # each step sets them
+            own = {name.id for name in _names(loop.target, ast.Store)}
+            inside |= {_place(node) for one in loop.body for node in loads(one) if node.id in own}
+    return {name.id for name in loads(top) if _place(name) not in inside}
+
+
+def _place(node: ast.Name) -> tuple[str, int, int]:
+    return node.id, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def assigned(body: Sequence[ast.stmt]) -> set[str]:
@@ -86,6 +101,62 @@ def assigned(body: Sequence[ast.stmt]) -> set[str]:
     }  # fmt: skip
     stored = (name for top in body for name in _names(top, ast.Store))
     return {name.id for name in stored if id(name) not in inner}
+
+
+def appended(body: Sequence[ast.AST]) -> set[str]:
+    """The names of lists that statements add entries to, behind or in front."""
+    found = set()
+    for node in (inner for top in body for inner in ast.walk(top)):
+        match node:
+            case ast.Call(ast.Attribute(ast.Name(id=name), "append" | "extend"), [_], []):
+                found.add(name)
+            case ast.Call(ast.Attribute(ast.Name(id=name), "insert"), [ast.Constant(0), _], []):
+                found.add(name)
+    return found
+
+
+def called_names(body: Sequence[ast.AST]) -> set[str]:
+    """The names that statements call."""
+    nodes = (node for top in body for node in ast.walk(top))
+    return {node.func.id for node in nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}  # fmt: skip
+
+
+def is_read_first(body: Sequence[ast.AST], name: str) -> bool:
+    """Whether statements may read a name before they set it."""
+    return _first_use(body, name) == "read"
+
+
+def _first_use(body: Sequence[ast.AST], name: str) -> str:
+    """What is done first with a name: ``read``, ``set``, or ``""`` where that is not certain."""
+    for node in body:
+        use = _use(node, name)
+        if use:
+            return use
+    return ""
+
+
+def _use(node: ast.AST, name: str) -> str:
+    match node:
+        case ast.Assign(targets, value):
+            parts: list[ast.AST] = [value, *targets]
+        case ast.AugAssign(target, _, value):
+            return "read" if name in read([ast.Expr(value)]) | assigned([ast.Expr(target)]) else ""
+        case ast.If(test, then, other):
+            sides = {_first_use(then, name), _first_use(other, name)}
+            if "read" in sides or name in read([ast.Expr(test)]):
+                return "read"
+            return "set" if sides == {"set"} else ""
+        case ast.For(target, over, inner, other):
+            uses = {_first_use([ast.Expr(over)], name), _first_use([target, *inner], name)}
+            return "read" if "read" in uses or _first_use(other, name) == "read" else ""
+        case ast.While(test, inner, other):
+            return "read" if _first_use([test, *inner, *other], name) == "read" else ""
+        case ast.Name(id=found, ctx=context):
+            return ("set" if isinstance(context, ast.Store) else "read") if found == name else ""
+        case _:
+            parts = [*ast.iter_child_nodes(node)]
+    return _first_use(parts, name)
 
 
 def root_of(node: ast.expr) -> str:
@@ -155,8 +226,8 @@ def captured_within(top: ast.AST, names: Collection[str]) -> str:
         if isinstance(node, _LAZY) and node is not top and id(node) not in at_once:
             inner = [*ast.walk(node)]
             own = {one.arg for one in inner if isinstance(one, ast.arg)}
-            if own == {OWN}:
-                continue  # it is ours
+            if own & {OWN, NOW}:
+                continue  # it is ours, and runs at once
             own |= {one.id for each in inner if isinstance(each, ast.comprehension)
                     for one in _names(each.target, ast.Store)}  # fmt: skip
             for name in _names(node, ast.Load):
@@ -165,9 +236,14 @@ def captured_within(top: ast.AST, names: Collection[str]) -> str:
     return ""
 
 
-def obstacle(body: Sequence[ast.AST]) -> str:
-    """Why a body cannot become a function, or ``""``."""
-    own = {name.id for top in body for name in _names(top, ast.Store)}
+def obstacle(body: Sequence[ast.AST], lists: Collection[str] = ()) -> str:
+    """Why a body cannot become a function, or ``""``.
+
+    Args:
+        body: its nodes.
+        lists: names of lists that it may add entries to.
+    """
+    own = {*lists} | {name.id for top in body for name in _names(top, ast.Store)}
     for top in body:
         for node in ast.walk(top):
             if type(node) in _STOPS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -12,14 +13,17 @@ from torchferry.capturer.result import Captured
 from torchferry.capturer.rewrite.aliases import constructs_of, find_lost, leave_out
 from torchferry.capturer.rewrite.rewrite import Rewriting, rewritten
 from torchferry.capturer.trial.agreement import compare_calls
+from torchferry.capturer.trial.settle import size_names
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
+from torchferry.observer.conditions import read_guards
 
 __all__ = ["Rewrite", "capture_rewritten"]
 
 Rewrite = bool | Literal["auto"]
 """Whether control flow is rewritten; ``auto`` does so where it stands in the way."""
 
+_LOOP = re.compile(r"\b(for|while)\b")
 _ROUNDS = 5  # each finds another line that stands in the way
 
 Run = Callable[[Rewriting | None], Captured]
@@ -44,18 +48,19 @@ def capture_rewritten(
         CaptureError: neither is captured.
     """
     if rewrite is True:
-        return _rounds(model, run, ("forward",), set())
+        return _rounds(model, seen, run, ("forward",), set())
     plain = _attempted(run, None)
-    lines = _lines_of(plain)
+    lines = _lines_of(plain, seen)
     if not rewrite or not lines:
         return _result(plain)
-    better = _attempted(lambda _: _rounds(model, run, (), lines), None)
-    return _better(plain, better, lambda found: _wrong(model, seen, found))
+    better = _attempted(lambda _: _rounds(model, seen, run, (), lines), None)
+    return _better(plain, better, seen, lambda found: _wrong(model, seen, found))
 
 
 def _better(
     plain: Captured | CaptureError,
     found: Captured | CaptureError,
+    seen: Observation,
     wrong: Callable[[Captured], str],
 ) -> Captured:
     """What was captured with rewritten code if it is better, else what was without."""
@@ -63,7 +68,7 @@ def _better(
         raise plain if _first_line(found) == _first_line(plain) else found
     if isinstance(found, CaptureError):
         reason = f"rewritten, it is not captured: {_first_line(found)}"
-    elif isinstance(plain, Captured) and len(found.fixed) >= len(plain.fixed):
+    elif isinstance(plain, Captured) and _limits(found, seen) >= _limits(plain, seen):
         reason = "rewritten, it fixes the size as well"
     elif not (reason := wrong(found)):
         return found
@@ -85,8 +90,28 @@ def _first_line(error: CaptureError) -> str:
     return str(error).partition("\n")[0]
 
 
+def _limits(found: Captured, seen: Observation) -> int:
+    """How many sizes are fixed, and how many loops run as often as in the call captured."""
+    return len(found.fixed) + len(_loops(found, seen))
+
+
+def _loops(found: Captured, seen: Observation) -> set[str]:
+    """The lines of loops that a recorded call runs more or less often than the one captured."""
+    lines = {guard: line for guard, line in found.lines.items() if _LOOP.search(line)}
+    if not lines:
+        return set()
+    read = read_guards(found.program, size_names(found, seen), lines, lines)
+    sizes = [seen.sizes_of(call) for call in seen.calls]
+    return {lines[guard] for guard, conditions in read.items()
+            if any(one.broken_by(given) for one in conditions for given in sizes)}  # fmt: skip
+
+
 def _rounds(
-    model: torch.nn.Module, run: Run, methods: tuple[str, ...], lines: set[str]
+    model: torch.nn.Module,
+    seen: Observation,
+    run: Run,
+    methods: tuple[str, ...],
+    lines: set[str],
 ) -> Captured:
     leave: dict[str, str] = {}
     rounds = 0
@@ -99,7 +124,7 @@ def _rounds(
                 continue
             found = _with_rewriting(found, rewriting)
         rounds += 1
-        new = _lines_of(found) - lines
+        new = _lines_of(found, seen) - lines
         if not new or rounds == _ROUNDS:
             return _result(found)
         lines = lines | new
@@ -133,7 +158,10 @@ def _result(found: Captured | CaptureError) -> Captured:
     return found
 
 
-def _lines_of(found: Captured | CaptureError) -> set[str]:
+def _lines_of(found: Captured | CaptureError, seen: Observation) -> set[str]:
     """``file:line`` of what stands in the way of a capture, or of a dynamic size."""
-    said = [found.line] if isinstance(found, CaptureError) else [one.line for one in found.fixed]
+    if isinstance(found, CaptureError):
+        said = {found.line}
+    else:
+        said = {*(one.line for one in found.fixed), *_loops(found, seen)}
     return {line.split(": ", 1)[0] for line in said if line}

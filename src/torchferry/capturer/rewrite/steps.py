@@ -1,154 +1,85 @@
-"""What a loop counts and takes: ``range(m, n)``, or the slices along an axis of tensors."""
+"""What a loop runs over as calls of `dispatch`, and loops without break and continue."""
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
-__all__ = ["Row", "Steps", "steps_of"]
+from torchferry.capturer.rewrite.names import DISPATCH
+
+__all__ = ["leaves_early", "over_text", "without_jumps"]
+
+_CALLS = {"range": "walk_range", "zip": "zipped", "enumerate": "enumerated",
+          "reversed": "reversed_"}  # fmt: skip
+_PARTS = {"split": "sections", "unbind": "unbound"}
+_PYTHON = ("children", "items", "keys", "modules", "named_children", "named_modules",
+           "named_parameters", "parameters", "values")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
-    """A slice that a loop takes in each step.
+def over_text(node: ast.expr, shadowed: Collection[str]) -> str:
+    """What a loop runs over, as code; ``""`` if no size can say how often.
 
-    Attributes:
-        name: what it is called.
-        over: the name of the tensor.
-        axis: of the tensor, as code.
+    Args:
+        node: it may be ``range``, a tensor, its ``unbind`` or ``split``, a list that a loop has
+            filled, and ``zip``, ``enumerate`` or ``reversed`` of them.
+        shadowed: names of built-in functions that mean something else.
     """
+    match node:
+        case ast.Call(ast.Name(id="list" | "tuple"), [inner], []):
+            return over_text(inner, shadowed)
+        case ast.Call(ast.Name(id=name), arguments, keywords) if name in _CALLS:
+            if name in shadowed or any(isinstance(one, ast.Starred) for one in arguments):
+                return ""
+            texts = [ast.unparse(one) if name == "range" else over_text(one, shadowed) or
+                     ast.unparse(one) for one in arguments]  # fmt: skip
+            texts += [ast.unparse(one) for one in keywords]
+            return f"{DISPATCH}.{_CALLS[name]}({', '.join(texts)})"
+        case ast.Call(ast.Attribute(owner, name), arguments, keywords) if name in _PARTS:
+            given = [*([] if _is_torch(owner) else [owner]), *arguments, *keywords]
+            return f"{DISPATCH}.{_PARTS[name]}({', '.join(map(ast.unparse, given))})"
+        case ast.Call(ast.Attribute(attr=name)) if name not in _PYTHON:
+            return f"{DISPATCH}.walk({ast.unparse(node)})"
+        case ast.Name() | ast.Subscript() | ast.Attribute(attr="T" | "mT"):
+            return f"{DISPATCH}.walk({ast.unparse(node)})"
+    return ""
 
-    name: str
-    over: str
-    axis: str = "0"
+
+def _is_torch(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "torch"
 
 
-@dataclass(frozen=True)
-class Steps:
-    """What a loop counts, and what it takes.
+def leaves_early(body: Sequence[ast.AST], kind: type[ast.stmt] = ast.Break) -> bool:
+    """Whether a loop's own body breaks; or continues, or whatever is asked for."""
+    for node in body:
+        if isinstance(node, kind):
+            return True
+        inner = not isinstance(node, ast.For | ast.While | ast.FunctionDef | ast.Lambda)
+        if inner and leaves_early([*ast.iter_child_nodes(node)], kind):
+            return True
+    return False
 
-    Attributes:
-        stop: the end of the count.
-        start: its begin; ``None`` for 0.
-        counter: the name that counts; ``""`` for none.
-        rows: the slices taken.
-        backwards: whether the last comes first.
-        setup: names for expressions that the loop runs over → their code.
+
+def without_jumps(body: Sequence[ast.stmt], flag: str) -> list[ast.stmt]:
+    """A loop's body with ``if``s in place of ``continue`` and ``break``.
+
+    Args:
+        body: of the loop.
+        flag: the name that is set to True where it breaks.
     """
-
-    stop: ast.expr
-    start: ast.expr | None = None
-    counter: str = ""
-    rows: tuple[Row, ...] = ()
-    backwards: bool = False
-    setup: tuple[tuple[str, str], ...] = ()
-
-    def count(self, dispatch: str) -> str:
-        """How many steps there are, as code."""
-        count = self.stop if self.start is None else ast.BinOp(self.stop, ast.Sub(), self.start)
-        return ast.unparse(_Lengths(dispatch).visit(copy.deepcopy(count)))
-
-    def first(self, dispatch: str) -> str:
-        """The least index, as code."""
-        start = ast.Constant(0) if self.start is None else copy.deepcopy(self.start)
-        return ast.unparse(_Lengths(dispatch).visit(start))
-
-
-def steps_of(statement: ast.For) -> Steps | None:
-    """The steps of a loop, or ``None`` where it is none over a range or slices of tensors.
-
-    It may be over ``range``, ``x``, ``x[1:]``, ``x.unbind(d)``, ``torch.unbind(x, d)``; several of
-    the last in ``zip``; ``enumerate`` or ``reversed`` of them. A tensor that has no name gets one.
-    """
-    target, over, counter, backwards = statement.target, statement.iter, "", False
-    if statement.orelse:
-        return None
-    match over:
-        case ast.Call(ast.Name("reversed"), [inner], []):
-            over, backwards = inner, True
-        case ast.Call(ast.Name("enumerate"), [inner], []):
-            if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
-                return None
-            number, target = target.elts
-            if not isinstance(number, ast.Name):
-                return None
-            over, counter = inner, number.id
-    match target, over:
-        case ast.Name(id=name), ast.Call(ast.Name("range"), bounds, []) if not counter:
-            return _counted(name, bounds, backwards)
-        case ast.Tuple(targets), ast.Call(ast.Name("zip"), sources, _) if not backwards:
-            return _taken(statement, targets, sources, counter, backwards)
-    return _taken(statement, [target], [over], counter, backwards)
-
-
-def _counted(counter: str, bounds: Sequence[ast.expr], backwards: bool) -> Steps | None:
-    if any(isinstance(bound, ast.Starred) for bound in bounds):
-        return None
-    match bounds:
-        case [stop]:
-            return Steps(stop, counter=counter, backwards=backwards)
-        # One below 0 would begin at the end of the axis.
-        case [start, stop] if not isinstance(start, ast.UnaryOp):
-            return Steps(stop, start, counter, backwards=backwards)
-        case [last, ast.UnaryOp(ast.USub(), ast.Constant(1)),
-              ast.UnaryOp(ast.USub(), ast.Constant(1))]:  # fmt: skip
-            end = ast.BinOp(last, ast.Add(), ast.Constant(1))
-            return Steps(end, counter=counter, backwards=not backwards)
-    return None
-
-
-def _taken(
-    statement: ast.For,
-    targets: Sequence[ast.expr],
-    sources: Sequence[ast.expr],
-    counter: str,
-    backwards: bool,
-) -> Steps | None:
-    rows, setup = [], []
-    for place, (target, source) in enumerate(zip(targets, sources, strict=False)):
-        tensor, axis = _tensor_of(source)
-        if not isinstance(target, ast.Name) or tensor is None:
-            return None
-        over = tensor.id if isinstance(tensor, ast.Name) else f"_over_{statement.lineno}_{place}"
-        if over.startswith("_over_"):
-            setup.append((over, ast.unparse(tensor)))
-        rows.append(Row(target.id, over, axis))
-    if len(targets) != len(sources) or not rows:
-        return None
-    first = rows[0]
-    along = [] if first.axis == "0" else [ast.parse(first.axis, mode="eval").body]
-    length = ast.Call(ast.Name("len", ast.Load()), [ast.Name(first.over, ast.Load()), *along], [])
-    return Steps(length, None, counter, tuple(rows), backwards, tuple(setup))
-
-
-def _tensor_of(source: ast.expr) -> tuple[ast.expr | None, str]:
-    """The tensor whose slices an expression gives, and their axis as code."""
-    match source:
-        case ast.Name() | ast.Subscript(value=ast.Name(), slice=ast.Slice() | ast.Tuple()):
-            return source, "0"
-        case ast.Call(ast.Attribute(ast.Name("torch"), "unbind"), [tensor, *axis], keywords):
-            pass
-        case ast.Call(ast.Attribute(tensor, "unbind"), axis, keywords):
-            pass
-        case _:
-            return None, ""
-    given = [*axis, *(keyword.value for keyword in keywords if keyword.arg == "dim")]
-    if len(given) != len(axis) + len(keywords) or len(given) > 1:
-        return None, ""
-    return tensor, ast.unparse(given[0]) if given else "0"
-
-
-class _Lengths(ast.NodeTransformer):
-    """Asks for the length of a tensor without making a number of it."""
-
-    def __init__(self, dispatch: str) -> None:
-        self.dispatch = dispatch
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        match node:
-            case ast.Call(ast.Name("len"), [ast.Name(), *_], []):
-                node.func = ast.parse(f"{self.dispatch}.length", mode="eval").body
-        return node
+    result: list[ast.stmt] = []
+    for place, statement in enumerate(body):
+        jumps = leaves_early([statement]) or leaves_early([statement], ast.Continue)
+        match statement:
+            case ast.Continue():
+                return result
+            case ast.Break():
+                return [*result, *ast.parse(f"{flag} = True").body]
+            case ast.If(test, then, other) if jumps:
+                rest = list(body[place + 1 :])
+                sides = [without_jumps([*copy.deepcopy(side), *copy.deepcopy(rest)], flag)
+                         for side in (then, other)]  # fmt: skip
+                new = ast.If(test, sides[0] or [ast.Pass()], sides[1])
+                return [*result, ast.copy_location(new, statement)]
+        result.append(statement)
+    return result

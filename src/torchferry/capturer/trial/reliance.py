@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 from torchferry.values.reliance import Reliance, check_reliances
 
-__all__ = ["Reliances", "find_reliances", "hangs_on_draws", "run_model"]
+__all__ = ["Reliances", "are_same", "find_reliances", "hangs_on_draws", "run_model"]
 
 _SECONDS = 60.0
 _DRAWN = (None, 0, 0x12DD9BB3, None, None, None)
@@ -104,7 +104,7 @@ def hangs_on_draws(model: torch.nn.Module, seen: Observation) -> bool:
         kept, drawn = random.getstate(), np.random.get_state()
         try:
             first = returned(0)
-            return not all(_are_same(first, returned(seed)) for seed in range(1, len(_DRAWN)))
+            return not all(are_same(first, returned(seed)) for seed in range(1, len(_DRAWN)))
         finally:
             random.setstate(kept)
             np.random.set_state(drawn)
@@ -122,7 +122,9 @@ def _begin_draws(seed: int, word: int | None) -> None:
     np.random.set_state(("MT19937", key, 0, 0, 0.0))
 
 
-def _are_same(first: dict[Path, Any], other: dict[Path, Any]) -> bool:
+def are_same(first: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    """Whether two sets of leaves are the same to the last bit."""
+
     def equal(a: Any, b: Any) -> bool:
         tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
         if not tensors:

@@ -29,7 +29,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.tree import input_sizes, leaves_of, program_inputs
 from torchferry.seams.pytorch import FakeTensor, guards_of, set_guards
 
-__all__ = ["settle_guards"]
+__all__ = ["settle_guards", "size_names"]
 
 _TRIED = 4  # sets of sizes of 0 and 1 a guard
 _SMALL = (2, 3, 4, 5, 7, 8)  # sizes that break a condition on a computed size
@@ -55,7 +55,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     if not _has_data(model, seen):  # torch's own guards are all there is
         return replace(captured, doubts=())
     guards = [*guards_of(program), *captured.doubts]
-    named = _names(captured, seen)
+    named = size_names(captured, seen)
     read = read_guards(program, named, guards)
     computed = _computed_sizes(program, named)
     conditions = [condition for found in read.values() for condition in found]
@@ -126,7 +126,7 @@ def _asking(
         yield ask
 
 
-def _names(captured: Captured, seen: Observation) -> Callable[[str], str]:
+def size_names(captured: Captured, seen: Observation) -> Callable[[str], str]:
     """A size in torch's symbols to the same in the names of the observation."""
     nodes = {unaliased(path): node for path, node in program_inputs(captured.program)}
     sizes = [
