@@ -53,57 +53,8 @@ print(program.report.data["rewritten"])
 # %%
 # A refusal
 # ---------
-# ``float()`` takes the value out of the tensor, and nothing can be rewritten around the branch
-# that follows. The message says why, and what each strategy of ``torch.export`` said.
-
-
-class Scale(torch.nn.Module):
-    """Divides by the largest magnitude, if that is above 1."""
-
-    def forward(self, x):
-        scale = float(x.abs().max())
-        if scale > 1.0:
-            x = x / scale
-        return x
-
-
-def refusal(model):
-    """The message of a capture that fails, without what each strategy said."""
-    try:
-        tf.export(model, inputs)
-    except tf.CaptureError as error:
-        why, advice, *_ = str(error).splitlines()
-        print(why, advice.partition(" What each")[0], f"[{error.code}]", sep="\n")
-
-
-refusal(Scale())
-
-# %%
-# ``torch.where``: both sides
-# ---------------------------
-# Leave the value in a tensor, and pick. Both sides are computed; the side that is not picked may
-# even be NaN.
-
-
-class ScaleWhere(torch.nn.Module):
-    """The same, as tensors."""
-
-    def forward(self, x):
-        scale = x.abs().max()
-        return x / torch.where(scale > 1.0, scale, 1.0)
-
-
-program = tf.export(ScaleWhere(), inputs)
-print(program.report.verdict)
-print(*(node.op_type for node in program.model.graph))
-
-x = 3 * torch.randn(7, 4)
-assert torch.equal(program(x), Scale()(x))
-
-# %%
-# ``torch.cond``: one side
-# ------------------------
-# A method is chosen by a value. That, too, is refused:
+# Here a value makes the key of a dictionary, and no rewriting can follow what Python looks up. The
+# message says why, and what each strategy of ``torch.export`` said.
 
 
 class Choose(torch.nn.Module):
@@ -118,9 +69,56 @@ class Choose(torch.nn.Module):
         return getattr(self, name)(x)
 
 
+def refusal(model):
+    """The message of a capture that fails, without what each strategy said."""
+    try:
+        tf.export(model, inputs)
+    except tf.CaptureError as error:
+        why, advice, *_ = str(error).splitlines()
+        print(why, advice.partition(" What each")[0], f"[{error.code}]", sep="\n")
+
+
 refusal(Choose().eval())
 
 # %%
+# ``torch.where``: both sides
+# ---------------------------
+# ``float()`` takes a value out of its tensor, and torchferry makes an ``If`` of the branch that
+# follows. Leave the value in a tensor, and pick: both sides are computed; the side that is not
+# picked may even be NaN.
+
+
+class Scale(torch.nn.Module):
+    """Divides by the largest magnitude, if that is above 1."""
+
+    def forward(self, x):
+        scale = float(x.abs().max())
+        if scale > 1.0:
+            x = x / scale
+        return x
+
+
+class ScaleWhere(torch.nn.Module):
+    """The same, as tensors."""
+
+    def forward(self, x):
+        scale = x.abs().max()
+        return x / torch.where(scale > 1.0, scale, 1.0)
+
+
+for model in (Scale(), ScaleWhere()):
+    program = tf.export(model, inputs)
+    print(program.report.verdict)
+    print(*(node.op_type for node in program.model.graph))
+
+x = 3 * torch.randn(7, 4)
+assert torch.equal(program(x), Scale()(x))
+
+# %%
+# ``torch.cond``: one side
+# ------------------------
+# The layer that a value chooses, above, needs an operator that runs one of two.
+#
 # ``torch.cond(condition, if_true, if_false, arguments)`` becomes an ``If``: only one side runs.
 # Both sides take the same arguments and return tensors of the same dtypes and ranks.
 
@@ -141,8 +139,8 @@ print(tf.max_diff(chosen(-torch.ones(3, 4)), program(-torch.ones(3, 4))))
 # %%
 # ``torch._check``: what always holds
 # -----------------------------------
-# How many elements are kept is known only when the model runs, so the question whether there are
-# any has no answer either.
+# How many elements are kept is known only when the model runs. The question whether there are any
+# is an ``If`` in the graph.
 
 
 class Mean(torch.nn.Module):
@@ -155,7 +153,9 @@ class Mean(torch.nn.Module):
         return kept.mean()
 
 
-refusal(Mean())
+program = tf.export(Mean(), inputs)
+print(program.report.verdict)
+assert torch.allclose(program(-torch.ones(3, 4)), Mean()(-torch.ones(3, 4)))
 
 # %%
 # If legal inputs always have a positive element, say so. The branch disappears.
@@ -186,7 +186,7 @@ except RuntimeError as error:
 print("ONNX:", program(-torch.ones(3, 4)))
 
 # %%
-# If such inputs are legal, compute with a mask instead of a selection: no size depends on values.
+# With a mask instead of a selection no size depends on values, and there is no branch at all.
 
 
 class MeanMasked(torch.nn.Module):
