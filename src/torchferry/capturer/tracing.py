@@ -31,7 +31,7 @@ from torchferry.capturer.strategies import Strategy
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
-from torchferry.seams.pytorch import functorch_ended, parametrizations_anew
+from torchferry.seams.traces import functorch_ended, parametrizations_anew
 from torchferry.values.attributes import attributes_kept
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept

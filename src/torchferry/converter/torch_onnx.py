@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.errors import ConversionError
-from torchferry.seams.pytorch import parametrizations_anew
+from torchferry.seams.traces import parametrizations_anew
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import flatten, unflatten

@@ -26,7 +26,7 @@ from torchferry.observer.conditions import guards_of_special_sizes
 from torchferry.observer.module import prepare_module
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
-from torchferry.seams.pytorch import parametrizations_anew
+from torchferry.seams.traces import parametrizations_anew
 from torchferry.sources.archive import load_program
 from torchferry.sources.arguments import AS_GIVEN
 from torchferry.values.flatten import Path as ValuePath

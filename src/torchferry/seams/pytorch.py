@@ -50,7 +50,6 @@ __all__ = [
     "dispatch_keys",
     "forget_dispatches",
     "from_dlpack",
-    "functorch_ended",
     "guards_of",
     "has_hooks",
     "hooks_of",
@@ -68,7 +67,6 @@ __all__ = [
     "original_of",
     "overload_name",
     "parameters_of",
-    "parametrizations_anew",
     "patch_functorch",
     "pytree",
     "quantized_operators",
@@ -259,18 +257,6 @@ def is_inside_functorch() -> bool:
     return probe("torch._C._functorch.peek_interpreter_stack", _nothing)() is not None
 
 
-@contextmanager
-def functorch_ended() -> Iterator[None]:
-    """Transforms of torch.func that the block leaves under way, as a failed trace does, end."""
-    depth = probe("torch._C._functorch.get_dynamic_layer_stack_depth", _nothing)()
-    try:
-        yield
-    finally:
-        end = probe("torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth")
-        if end is not None and depth is not None:
-            end(depth)
-
-
 def _no(_: Any) -> bool:
     return False
 
@@ -335,20 +321,6 @@ def has_hooks(module: torch.nn.Module) -> bool:
         probe("torch.nn.modules.module._global_forward_hooks"),
         probe("torch.nn.modules.module._global_forward_pre_hooks"),
     ))  # fmt: skip
-
-
-@contextmanager
-def parametrizations_anew() -> Iterator[None]:
-    """Parametrized weights are computed at each use in the block, within ``cached()`` too."""
-    owner = torch.nn.utils.parametrize
-    enabled = getattr(owner, "_cache_enabled", 0)
-    if enabled:
-        vars(owner)["_cache_enabled"] = 0
-    try:
-        yield
-    finally:
-        if enabled:
-            vars(owner)["_cache_enabled"] = enabled
 
 
 # Tracing ----------------------------------------------------------------------------------------

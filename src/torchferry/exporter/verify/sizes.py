@@ -78,14 +78,20 @@ def other_sizes(
     broken = {condition: [*search.breaking(condition)] for condition in search.conditions}
     groups += [Group(sizes, condition) for condition in broken for sizes in broken[condition]]
     groups += itertools.islice(_beside_choices(search, broken), _PAIRS)
-    found = _unseen(groups, search.recorded)
-    # A recorded call is refused until sizes like its own have shown that it need not be.
-    asked = [one for one in broken if any(map(one.broken_by, search.recorded))]
-    return found[:1] + sorted(found[1:], key=lambda group: not _breaks(group, asked))
+    return _ordered(_unseen(groups, search.recorded), search)
 
 
-def _breaks(group: Group, conditions: Sequence[Condition]) -> bool:
-    return any(one.broken_by(sizes) for one in conditions for sizes in group.alternatives[:1])
+def _ordered(groups: list[Group], search: SizeSearch) -> list[Group]:
+    """Groups with those early that break a condition which a recorded call breaks.
+
+    That call is refused until sizes like its own have shown that it need not be.
+    """
+    asked = [one for one in search.conditions if any(map(one.broken_by, search.recorded))]
+
+    def is_late(group: Group) -> bool:
+        return not any(one.broken_by(sizes) for one in asked for sizes in group.alternatives[:1])
+
+    return groups[:1] + sorted(groups[1:], key=is_late)
 
 
 def further_sizes(
