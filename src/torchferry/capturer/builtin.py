@@ -23,6 +23,7 @@ import torch
 
 from torchferry.capturer.rewrite.walk import Growing, Rows
 from torchferry.seams.pytorch import FakeTensor
+from torchferry.seams.symbols import has_unbacked_symbols
 from torchferry.values.source_line import is_library, is_own
 
 __all__ = ["symbolic_builtins"]
@@ -93,7 +94,10 @@ def _sum(values: Any, start: Any = 0) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    return value if isinstance(value, bool | torch.SymBool) else value != 0
+    """``bool``: of sizes a guard, as Python has it; of what data decides a symbol."""
+    if not has_unbacked_symbols(value):
+        return bool(value)
+    return value if isinstance(value, torch.SymBool) else value != 0
 
 
 def _divmod(value: Any, by: Any) -> Any:

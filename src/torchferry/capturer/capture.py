@@ -51,7 +51,7 @@ __all__ = ["capture"]
 # A trace replaces what all threads share: methods, the standard streams, torch's loggers.
 _LOCK = threading.RLock()
 
-_LARGE = 100  # modules: a trace takes seconds
+_LARGE = 40  # modules: a trace takes seconds
 _TRACES = 2  # of a large model, before it is refused where values decide
 
 _SYMBOLIC = "Change that line so that it does not need the number"

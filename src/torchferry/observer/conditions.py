@@ -297,9 +297,14 @@ def _variadic(path: ValuePath) -> Iterator[ValuePath]:
         yield (name, int(number), *path[1:])
 
 
+def _known_symbols(program: ExportedProgram) -> set[str]:
+    """The symbols that sizes of the inputs tell."""
+    return {name for _, size in _size_sources(program) for name in re.findall(r"[a-z]\w*", size)}
+
+
 def _of_operators(program: ExportedProgram, named: Callable[[str], str]) -> Iterator[Condition]:
     """Yield the guards that torch added while it decomposed operators, as conditions."""
-    known = {name for _, size in _size_sources(program) for name in re.findall(r"[a-z]\w*", size)}
+    known = _known_symbols(program)
     hints = {one: hint for one, hint in later_hints(program).items() if str(one) not in known}
     for guard in later_guards(program):
         tested = guard.expr.subs(hints)  # an integer that the program holds constant
@@ -314,8 +319,9 @@ def _of_assertions(program: ExportedProgram, named: Callable[[str], str]) -> Ite
         if isinstance(value, torch.SymBool) and not has_unbacked_symbols(value):
             line = user_line(node.stack_trace) or ""
             yield from _of_expression(value.node.expr, named, line)
+    known = _known_symbols(program)
     for tested, line in deferred_guards(program):
-        if not any(str(name).startswith(("u", "zu")) for name in tested.free_symbols):
+        if {str(symbol) for symbol in tested.free_symbols} <= known:
             yield from _of_expression(tested, named, line)
 
 

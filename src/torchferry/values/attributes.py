@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from torchferry.values.buffers import buffers_kept
 
-__all__ = ["attributes_kept"]
+__all__ = ["attributes_kept", "hold_containers", "put_back"]
 
 _CONTAINERS = (list, dict, set, deque)
 _OF_TORCH = frozenset(vars(torch.nn.Module()))  # parameters, buffers, hooks
@@ -53,6 +53,33 @@ def attributes_kept(model: torch.nn.Module) -> Iterator[None]:
             _refill(container, contents)
 
 
+def hold_containers(values: Iterable[object]) -> dict[int, Held]:
+    """Note what is in lists, dictionaries, sets and deques, however deep, and in modules' own."""
+    held: dict[int, Held] = {}
+    for value in values:
+        if isinstance(value, torch.nn.Module):
+            for module in value.modules():
+                for name, own in vars(module).items():
+                    if name not in _OF_TORCH:
+                        _hold(own, held)
+        else:
+            _hold(value, held)
+    return held
+
+
+def put_back(held: Mapping[int, Held]) -> bool:
+    """Give containers back what was in them; whether any had something else.
+
+    >>> several = [1]
+    >>> held = hold_containers([several])
+    >>> several.append(2)
+    >>> put_back(held), several, put_back(held)
+    (True, [1], False)
+    """
+    changed = [_refill(container, contents) for container, contents in held.values()]
+    return any(changed)
+
+
 def _restore(now: dict[str, object], before: dict[str, object]) -> None:
     for name in [*now]:
         if name not in before:
@@ -75,11 +102,11 @@ def _contents(container: Any) -> list[Any]:
     return [*container, *values]
 
 
-def _refill(container: Any, contents: list[Any]) -> None:
-    """Put back what was in a container, unless it is there."""
+def _refill(container: Any, contents: list[Any]) -> bool:
+    """Put back what was in a container, unless it is there; whether it was not."""
     now = _contents(container)
     if len(now) == len(contents) and all(a is b for a, b in zip(now, contents, strict=True)):
-        return
+        return False
     container.clear()
     if isinstance(container, dict):
         half = len(contents) // 2
@@ -88,3 +115,4 @@ def _refill(container: Any, contents: list[Any]) -> None:
         container.update(contents)
     else:
         container.extend(contents)
+    return True

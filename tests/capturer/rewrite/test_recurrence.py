@@ -6,8 +6,8 @@ import torch
 from torchferry.capturer import capture, rewritten
 from torchferry.capturer.rewrite.names import DISPATCH
 from torchferry.capturer.rewrite.recurrence import Recurrence
-from torchferry.errors import CaptureError
 from torchferry.observer import Observation
+from torchferry.values.kinds import attempt
 
 
 def recurrence(text, outside=(), bound=()):
@@ -221,5 +221,12 @@ def test_a_row_that_is_written_to_under_another_name_is_never_wrong():
             return h, x
 
     seen = Observation.from_inputs(Writes(), [(torch.ones(n, 3),) for n in (2, 4)])
-    with pytest.raises(CaptureError, match="for row in x"):
-        capture(Writes(), seen, rewrite=True)
+    found = capture(Writes(), seen, rewrite=True)
+    assert [one.size for one in found.fixed] == [2]
+    assert "is read under another name" in "".join(found.declined)
+    for n in (2, 4, 1):
+        wanted, _ = Writes()(torch.ones(n, 3))
+        result, refused = attempt(found, torch.ones(n, 3))
+        assert (n == 2) == (refused is None)
+        if refused is None:
+            torch.testing.assert_close(result[0], wanted)

@@ -218,6 +218,8 @@ class _Loop:
                 self._run_ahead()
 
     def _look(self) -> tuple[Body, State]:
+        if isinstance(self.walk.start, torch.SymInt):  # each number is this and steps from it
+            note_read(self.walk.start)
         state = State((self.names, self._recent()))
         while True:
             body = look_ahead(self._function(state), [*state.tensors, torch.arange(1)[0]])

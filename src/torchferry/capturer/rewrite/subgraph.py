@@ -7,6 +7,8 @@ given it as arguments. No code is read, so the function may do whatever Python d
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +17,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from torchferry.capturer.rewrite.walk import Growing
 from torchferry.seams.pytorch import pytree, storage_number
 from torchferry.seams.subgraphs import export_modes, is_tracing, without_tracing
+from torchferry.values.attributes import hold_containers, put_back
 
 __all__ = [
     "APART_FORMAT", "COPY_FORMAT", "Body", "copy_apart", "copy_tensors", "is_graph",
@@ -149,6 +153,7 @@ def look_ahead(function: Callable[..., Any], samples: Sequence[torch.Tensor]) ->
         function: takes tensors; it may fail.
         samples: what it is given; it sees copies.
     """
+    held = hold_containers(_reached(function))
     with without_tracing(samples) as is_known:
         copies = [_forget(one.clone()) for one in samples]
         _LOOKING.append(function)
@@ -157,6 +162,11 @@ def look_ahead(function: Callable[..., Any], samples: Sequence[torch.Tensor]) ->
                 result = function(*copies)
         finally:
             _LOOKING.pop()
+            changed = put_back(held)
+        if changed:
+            raise TypeError(
+                "a list, dictionary or set of outside is changed in it, which no graph can do"
+            )
         watch.note(result)  # what goes through unread
     sizes = {str(one): one for value in [*watch.outer, *samples] for one in value.shape
              if isinstance(one, torch.SymInt)}  # fmt: skip
@@ -165,6 +175,35 @@ def look_ahead(function: Callable[..., Any], samples: Sequence[torch.Tensor]) ->
               for one in watch.floats if is_known(one)}  # fmt: skip
     outer = [*watch.outer, *floats.values(), *sizes.values()]
     return Body(function, copies, result, outer, floats, is_known)
+
+
+def _reached(function: Any) -> Iterator[Any]:
+    """What a function can reach by its closure, and by those of the functions in it."""
+    left, known = [function], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) in known:
+            continue
+        known.add(id(one))
+        if isinstance(one, functools.partial):
+            left += [one.func, *one.args]
+        elif isinstance(one, types.MethodType):
+            left += [one.__func__, one.__self__]
+        elif isinstance(one, types.FunctionType):
+            left += [cell.cell_contents for cell in one.__closure__ or () if not _is_empty(cell)]
+        elif isinstance(one, Growing):
+            yield one.entries
+        elif hasattr(one, "step"):  # of a loop
+            left.append(one.step)
+        else:
+            yield one
+
+
+def _is_empty(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is cell
+    except ValueError:
+        return True
 
 
 def _forget(tensor: Any) -> Any:
