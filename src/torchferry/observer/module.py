@@ -37,8 +37,8 @@ def check_module(model: Any, asker: str) -> None:
         raise UsageError(f"{asker} takes a module, not {string_type(model)}")
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError(
-            f"{asker} cannot take a module of torch.jit, which has no Python code: give the "
-            "module it was made of, or the file that its save() writes"
+            f"{asker} cannot take a {type(model).__name__} of torch.jit, which has no Python code: "
+            "give the module it was made of, or the file that its save() writes"
         )
     if (original := original_of(model)) is not None:
         raise UsageError(

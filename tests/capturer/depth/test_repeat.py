@@ -78,9 +78,8 @@ def test_the_graph_and_the_numbers_are_those_of_a_whole_trace(name):
     for size in (1, 7):
         x = torch.randn(size, 4)
         result, refused = attempt(found, x.clone())
-        if size == 1 and isinstance(
-            refused, torchferry.errors.UsageError
-        ):  # another way through the code
+        # One row takes another way through the code.
+        if size == 1 and isinstance(refused, torchferry.errors.UsageError):
             with pytest.raises(torchferry.errors.UsageError, match="Guard failed"):
                 whole(x.clone())
             continue
