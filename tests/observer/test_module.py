@@ -61,6 +61,19 @@ def test_hooks_that_hear_keywords(entry):
     torch.testing.assert_close(entry(model)(x), model(x))
 
 
+@by_entry
+def test_hooks_that_read_positions(entry):
+    """Of m(x=x) they see no inputs."""
+    model = nn.Linear(3, 2).eval()
+    model.register_forward_hook(lambda _, inputs, output: output * len(inputs))
+    with pytest.raises(UsageError, match=r"make model\(x\) another thing"):
+        entry(model)
+    model = nn.Linear(3, 2).eval()
+    model.register_forward_hook(lambda _, inputs, output: output + inputs[0].sum())
+    with pytest.raises(UsageError, match=r"make model\(x\) another thing"):
+        entry(model)
+
+
 def doubled(forward):
     """What was given by position twice as large, as old casting decorators did."""
 

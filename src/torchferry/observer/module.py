@@ -11,10 +11,11 @@ from torch.nn.parameter import is_lazy
 
 from torchferry.errors import UsageError
 from torchferry.seams.pytorch import hooks_of, original_of
-from torchferry.values.buffers import buffers_kept
+from torchferry.values.attributes import attributes_kept
 from torchferry.values.clone import clone
 from torchferry.values.describe import string_type
 from torchferry.values.difference import max_diff
+from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 from torchferry.values.source_line import package_of
 
@@ -37,8 +38,8 @@ def check_module(model: Any, asker: str) -> None:
         raise UsageError(f"{asker} takes a module, not {string_type(model)}")
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError(
-            f"{asker} cannot take a {type(model).__name__} of torch.jit, which has no Python code: "
-            "give the module it was made of, or the file that its save() writes"
+            f"{asker} cannot take a {type(model).__name__} of torch.jit, which has no Python "
+            "code: give the module it was made of, or the file that its save() writes"
         )
     if (original := original_of(model)) is not None:
         raise UsageError(
@@ -81,7 +82,7 @@ def _check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[
     Raises:
         UsageError: they do, of this call.
     """
-    if not any(keywords for _, _, keywords in hooks_of(model)) and not _is_decorated(model):
+    if not any(hooks for _, hooks, _ in hooks_of(model)) and not _is_decorated(model):
         return
     signature = inspect.signature(model.forward)
     try:
@@ -92,16 +93,22 @@ def _check_forms(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[
     free = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
     if {signature.parameters[name].kind for name in bound.arguments} - free:
         return  # there is one form
-    results = []
-    for one, named in (positional, ((), dict(bound.arguments))):
-        with torch.no_grad(), random_kept(), buffers_kept(model):
-            results.append(model(*clone(one), **clone(named)))
-    if max_diff(*results).abs > 0:
+    with torch.no_grad(), random_kept(), attributes_kept(model):
+        first, failed = attempt(_called, model, positional)
+        second, error = attempt(_called, model, ((), dict(bound.arguments)))
+    if failed is not None and error is not None:
+        return
+    if failed is not None or error is not None or max_diff(first, second).abs > 0:
         raise UsageError(
             f"{type(model).__name__} has hooks or a decorator of forward that make model(x) "
             "another thing than model(x=x), and a program cannot tell the two: let them treat "
             "both alike, or write what they do into forward"
         )
+
+
+def _called(model: torch.nn.Module, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> Any:
+    args, kwargs = clone(call)
+    return model(*args, **kwargs)
 
 
 def _is_decorated(model: torch.nn.Module) -> bool:

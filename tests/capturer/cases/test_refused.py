@@ -147,4 +147,4 @@ def test_a_recurrence_is_fixed_and_named_and_dynamic_when_rewritten(captured):
     assert (fixed.argument, fixed.axis, fixed.size) == ("x", 1, 5)
     assert "for t in range(x.shape[1]):" in (fixed.line or "")
     again = captured(model, sets, rewrite=True)
-    assert "scan_over" in again.rewritten
+    assert "_torchferry_dispatch.loop(" in again.rewritten
