@@ -18,7 +18,7 @@ class Right(torch.nn.Module):
 
 class Fixes(torch.nn.Module):
     def forward(self, x):
-        return torch.cat([row * 2 for row in x])
+        return x * len(str(x.shape[0]))
 
 class Decides(torch.nn.Module):
     def forward(self, x):
