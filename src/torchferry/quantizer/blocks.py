@@ -177,22 +177,28 @@ def multiply(
     return nodes, parts
 
 
+class _Nodes(list[ir.Node]):
+    """Nodes of standard operators, written one after the other."""
+
+    def add(self, op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+        """Write a node, and return its output."""
+        self.append(ir.node(op_type, inputs, attributes))
+        return self[-1].outputs[0]
+
+    def constant(self, content: list[int]) -> ir.Value:
+        """Write integers."""
+        return self.add("Constant", value=ir.tensor(np.array(content, np.int64)))
+
+
 def _add_rests(
     x: ir.Value | None, product: ir.Node, stored: Stored, rests: ir.Value
 ) -> list[ir.Node]:
     """Nodes that add the product of the sums of each block of ``x`` and what a block has beside.
 
-    onnxruntime takes zero points that are no whole numbers too, but is five times slower then.
+    onnxruntime takes zero points that are no whole numbers too, but is many times slower then.
     """
-    nodes: list[ir.Node] = []
-
-    def add(op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
-        nodes.append(ir.node(op_type, inputs, attributes))
-        return nodes[-1].outputs[0]
-
-    def constant(content: list[int]) -> ir.Value:
-        return add("Constant", value=ir.tensor(np.array(content, np.int64)))
-
+    nodes = _Nodes()
+    add, constant = nodes.add, nodes.constant
     outer = add("Slice", add("Shape", x), constant([0]), constant([-1]))
     shape = add("Concat", outer, constant([stored.shape[1] // stored.block, stored.block]), axis=0)
     sums = add("ReduceSum", add("Reshape", x, shape), constant([-1]), keepdims=0)
@@ -211,15 +217,8 @@ def look_up(table: Table, stored: Stored) -> list[ir.Node]:
     columns = stored.shape[1]
     ids = table.node.inputs[1]
     kind = table.weight.dtype or ir.DataType.FLOAT
-    nodes: list[ir.Node] = []
-
-    def add(op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
-        node = ir.node(op_type, inputs, attributes)
-        nodes.append(node)
-        return node.outputs[0]
-
-    def constant(content: list[int]) -> ir.Value:
-        return add("Constant", value=ir.tensor(np.array(content, np.int64)))
+    nodes = _Nodes()
+    add, constant = nodes.add, nodes.constant
 
     def picked(value: ir.Value) -> ir.Value:
         return add("Gather", value, ids, axis=0)

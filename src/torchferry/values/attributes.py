@@ -37,11 +37,7 @@ def attributes_kept(model: torch.nn.Module) -> Iterator[None]:
     0
     """
     before = [(module, type(module), dict(vars(module))) for module in model.modules()]
-    held: dict[int, Held] = {}
-    for _, _, own in before:
-        for name, value in own.items():
-            if name not in _OF_TORCH:
-                _hold(value, held)
+    held = hold_containers([model])
     try:
         with buffers_kept(model):
             yield
@@ -49,8 +45,7 @@ def attributes_kept(model: torch.nn.Module) -> Iterator[None]:
         for module, cls, own in before:
             if type(module) is cls:  # a lazy module is another after its first call
                 _restore(vars(module), own)
-        for container, contents in held.values():
-            _refill(container, contents)
+        put_back(held)
 
 
 def hold_containers(values: Iterable[object]) -> dict[int, Held]:

@@ -132,7 +132,7 @@ def _flat_side(side: Callable[[Own], Any]) -> Callable[[], Any]:
 
 
 def _joined(bodies: Iterable[Body]) -> list[Any]:
-    """What several graphs read of outside, each once."""
+    """The tensors and sizes that several graphs read from outside, each once."""
     found: dict[Any, Any] = {}
     for body in bodies:
         for one in body.outer:

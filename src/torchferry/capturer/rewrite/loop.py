@@ -30,7 +30,7 @@ _AHEAD = 2  # steps that may be other than the rest: the first often sets what i
 
 
 class _Unset:
-    """What a name holds that is not set."""
+    """Stands for the value of a name that is not set."""
 
 
 UNSET = _Unset()
@@ -40,7 +40,7 @@ Step = Callable[..., tuple[Any, ...]]
 
 @dataclass
 class State:
-    """What names hold, as the tensors among it and the rest.
+    """The values of names, taken apart into tensors and the rest.
 
     Attributes:
         values: nested.
