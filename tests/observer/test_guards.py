@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from torchferry.observer.conditions import conditions_of
@@ -9,10 +11,12 @@ from torchferry.observer.guards import (
     chosen,
     guard_lines,
     later_guards,
+    mixed_numbers,
     note_choices,
     note_guards,
     noted_guards,
 )
+from torchferry.seams.symbols import expression_text
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 
@@ -65,3 +69,32 @@ def test_guards_of_a_block_are_noted_once_and_become_conditions() -> None:
     assert new.choice
     assert "< 77" in str(new)
     assert later_guards(exported()) == []
+
+
+def picks(function, size):
+    program = torch.export.export(
+        Picks(function), (torch.arange(size),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
+    return [
+        re.sub(r"s\d+", "n", re.sub(r"\.(\d)0+$", r".\1", expression_text(one)))
+        for one in mixed_numbers(program)
+    ]
+
+
+class Picks(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x, x.shape[0])
+
+
+def test_an_integer_and_a_float_compete_where_it_shows():
+    assert picks(lambda x, n: x * torch.sym_max(1, n / 4), 8) == ["(n / 4) > 1.0"]
+    assert picks(lambda x, n: x * torch.sym_min(n, 2.5), 8) == ["n > 2.5"]
+    # The integer won as it was traced, all are floats, or an integer is made of either.
+    assert picks(lambda x, n: x * torch.sym_max(1, n / 4), 3) == []
+    assert picks(lambda x, n: x.float() * torch.sym_max(1, n / 4), 8) == []
+    assert picks(lambda x, n: x * int(torch.sym_max(1, n / 4)), 8) == []
+    assert picks(lambda x, n: x * torch.sym_max(1.5, n / 4), 8) == []

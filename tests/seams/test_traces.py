@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from torchferry.seams import table
-from torchferry.seams.traces import functorch_ended, parametrizations_anew
+from torchferry.seams.traces import traced
 
 
 class Twice(nn.Module):
@@ -20,7 +20,7 @@ def depth():
 
 def test_a_transform_that_is_left_under_way_ends():
     before = depth()
-    with functorch_ended():
+    with traced():
         torch._C._functorch._vmap_increment_nesting(2, "error")
         assert depth() == before + 1
     assert depth() == before
@@ -37,7 +37,7 @@ def test_without_its_names_nothing_is_ended(name, monkeypatch):
         return real(asked)
 
     monkeypatch.setattr(table, "find", find)
-    with functorch_ended():
+    with traced():
         torch._C._functorch._vmap_increment_nesting(2, "error")
     torch._C._functorch._vmap_decrement_nesting()
 
@@ -47,8 +47,23 @@ def test_parametrized_weights_are_computed_in_the_block_within_cached_too():
     parametrize.register_parametrization(model, "weight", Twice())
     with parametrize.cached():
         kept = model.weight
-        with parametrizations_anew():
+        with traced():
             assert model.weight is not kept
         assert model.weight is kept
-    with parametrizations_anew():
+    with traced():
         assert model.weight is not model.weight
+
+
+def test_sizes_are_rounded_as_python_rounds():
+    numbers = [*range(-30, 31), 149, 150, 250, 251]
+
+    class Rounds(nn.Module):
+        def forward(self, x, n):
+            return x + round(n, -1), x + round(n, -2), x + round(n), x + round(n, 1)
+
+    with traced():
+        args, shapes = (torch.zeros(1, dtype=torch.long), 7), (None, torch.export.Dim.DYNAMIC)
+        program = torch.export.export(Rounds(), args, dynamic_shapes=shapes).module()
+    for n in numbers:
+        found = program(torch.zeros(1, dtype=torch.long), n)
+        assert [int(one) for one in found] == [round(n, -1), round(n, -2), n, n], n

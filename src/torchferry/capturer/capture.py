@@ -38,7 +38,7 @@ from torchferry.capturer.watch import line_of_error
 from torchferry.dims import Dim
 from torchferry.errors import CaptureError
 from torchferry.observer import Observation
-from torchferry.observer.conditions import guards_of_special_sizes
+from torchferry.observer.conditions import missing_guards
 from torchferry.observer.guards import guard_lines, note_choices
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.observer.module import check_module, prepare_module
@@ -336,7 +336,7 @@ class _Driver:
             rewritten=outcome.rewritten,
             joined=outcome.joined,
             lines=guard_lines(outcome.program, outcome.events.guards),
-            doubts=tuple(guards_of_special_sizes(outcome.program)),
+            doubts=tuple(missing_guards(outcome.program)),
             registered=self.registered,
             repeated=outcome.repeated,
         )

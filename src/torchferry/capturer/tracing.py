@@ -26,13 +26,13 @@ from torchferry.capturer.patching.patching import Patching, apply_patches, torch
 from torchferry.capturer.rewrite.rewrite import rewritten
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state.lifted import name_lifted
+from torchferry.capturer.state.outside import trace_kept
 from torchferry.capturer.state.state import Change, watch_state
 from torchferry.capturer.strategies import Strategy
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
-from torchferry.seams.traces import functorch_ended, parametrizations_anew
-from torchferry.values.attributes import attributes_kept
+from torchferry.seams.traces import traced
 from torchferry.values.oblivious import sizes_oblivious
 from torchferry.values.randomness import random_kept
 
@@ -124,9 +124,8 @@ def _trace_once(
         symbolic_builtins(model, not strategy.strict),  # Dynamo knows them
         explicit_keywords(model, names),
         torch.no_grad(),
-        parametrizations_anew(),
-        functorch_ended(),
-        attributes_kept(model),  # what forward keeps of a trace are tensors without data
+        traced(),
+        trace_kept(model),
         random_kept(),  # Dynamo draws as it begins
         watch_shapes() as outcome.events,
         sizes_oblivious(strategy.oblivious),

@@ -22,7 +22,7 @@ from torchferry.dims import Condition, Size
 from torchferry.errors import UsageError
 from torchferry.graph.outline import STATE_KEY
 from torchferry.graph.runtime import installed, newest_opset, store_least
-from torchferry.observer.conditions import conditions_of, guards_of_special_sizes
+from torchferry.observer.conditions import conditions_of, missing_guards
 from torchferry.values.flatten import Path
 from torchferry.values.reliance import Reliance
 from torchferry.values.source_line import user_line
@@ -224,7 +224,7 @@ def convert_with_torch(
     mutation.refuse_mutations(program)
     names = dimension.DimensionNames(program, dims or {})
     dimension.rename_dimensions(translated, names)
-    doubts = guards_of_special_sizes(captured)
+    doubts = missing_guards(captured)
     guarded = dimension.DimensionNames(captured, dims or {})
     conditions = conditions_of(captured, guarded, doubts=doubts)
     return _finished(translated, program, names, defaults, conditions=conditions), program

@@ -22,7 +22,7 @@ from torchferry.converter.block import Block
 from torchferry.converter.lowering import Lowering, find_lowering, parameter_name
 from torchferry.converter.program.in_place import functional_form
 from torchferry.converter.write.promote import onnx_dtype, promoted_dtype
-from torchferry.converter.write.provenance import module_of, provenance
+from torchferry.converter.write.provenance import module_of, tell_origin
 from torchferry.converter.write.size import Sizes
 from torchferry.errors import LoweringFailed
 from torchferry.seams.operators import aten
@@ -134,7 +134,9 @@ class Scope:
             source, index = node.args
             self.values[node] = self.resolve(source)[index]
         elif isinstance(example, _SYMBOLIC) and target not in _READS:
-            self.values[node] = example  # computed from its expression, where it is needed
+            first = len(self.block.nodes)
+            self.values[node] = self._sizes.step(self.block, node, self.resolve)
+            tell_origin(self.block.nodes[first:], node)
         elif isinstance(example, (bool, int, float)):
             self.values[node] = example
         else:
@@ -160,10 +162,7 @@ class Scope:
             raise
         except Exception as error:  # the driver's wrapper: any lowering's exception gets its place
             raise _failed(node, str(error) or type(error).__name__) from error
-        said = provenance(node)
-        for made in self.block.nodes[first:]:
-            if not made.metadata_props:  # those of a body that was written in place have theirs
-                made.metadata_props.update(said)
+        tell_origin(self.block.nodes[first:], node)
 
     def _arguments(self, node: fx.Node, lowering: Lowering) -> tuple[list[Any], dict[str, Any]]:
         kinds = _kinds(node.target)

@@ -27,7 +27,7 @@ from torchferry.seams.pytorch import pytree
 from torchferry.seams.versions import installed
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
-from torchferry.values.signature import Constant, Signature, Slot
+from torchferry.values.signature import Constant, Signature, Slot, is_same_constant
 from torchferry.values.step import Step
 
 __all__ = ["read_signature", "write_signature"]
@@ -69,7 +69,7 @@ def read_signature(
     parameters = _parameters(program, defaults or {})
     _refuse_two_caches({*parameters, *(defaults or {})})
     known = {k: v for k, v in (defaults or {}).items() if isinstance(v, (bool, int, float, str))}
-    required = tuple(k for k, value in constants.items() if known.get(k, ...) != value)
+    required = _unlike(constants, known)
     # Whoever gives a default by name gives what was exported, unless something else was given.
     tops = {str(named_path(program, path)[0]) for path, _ in flat_arguments(program)}
     constants = {**{k: v for k, v in known.items() if k not in tops}, **constants}
@@ -83,6 +83,11 @@ def read_signature(
         (*doubled, *returned), _integers(inputs, given, named),
         containers=containers,
     )  # fmt: skip
+
+
+def _unlike(constants: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(k for k, one in constants.items()
+                 if k not in known or not is_same_constant(known[k], one))  # fmt: skip
 
 
 def _parameters(program: ExportedProgram, defaults: Collection[str]) -> tuple[str, ...]:

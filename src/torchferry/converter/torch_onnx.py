@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 
 from torchferry.errors import ConversionError
-from torchferry.seams.traces import parametrizations_anew
+from torchferry.seams.traces import traced
 from torchferry.values.buffers import buffers_kept
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.values.flatten import flatten, unflatten
@@ -151,7 +151,7 @@ def export_script(flat: Flat, names: Sequence[str], axes: Axes, opset: int | Non
 
 
 def _exported(model: Any, args: Any, opset: int | None, **options: Any) -> torch.onnx.ONNXProgram:
-    with _quiet(), torch.no_grad(), parametrizations_anew():
+    with _quiet(), torch.no_grad(), traced():
         try:
             result = torch.onnx.export(
                 model, args, dynamo=True, opset_version=opset, verbose=False, **options

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torchferry.capturer import Captured
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patching.patching import apply_patches
+from torchferry.capturer.state.outside import trace_kept
 from torchferry.capturer.trial.settle import settle_guards
 from torchferry.converter import convert
 from torchferry.converter.rename import Names, rename_ends
@@ -22,11 +23,11 @@ from torchferry.dims.spec import AxisSpec, parse_shapes
 from torchferry.errors import CaptureError, UsageError
 from torchferry.exporter.program import OnnxProgram
 from torchferry.observer import Call, Observation, use_dyn_not_str
-from torchferry.observer.conditions import guards_of_special_sizes
+from torchferry.observer.conditions import missing_guards
 from torchferry.observer.module import prepare_module
 from torchferry.observer.naming import input_name
 from torchferry.observer.tree import input_sizes, named_path, program_inputs
-from torchferry.seams.traces import parametrizations_anew
+from torchferry.seams.traces import traced
 from torchferry.sources.archive import load_program
 from torchferry.sources.arguments import AS_GIVEN
 from torchferry.values.flatten import Path as ValuePath
@@ -108,7 +109,13 @@ def _exported(
     shapes = None if dynamic_shapes is None else use_dyn_not_str(dynamic_shapes)
     try:
         patches = apply_patches([patch for patch in PATCHES if patch.silent])
-        with torch.no_grad(), sizes_oblivious(), parametrizations_anew(), patches:
+        with (
+            torch.no_grad(),
+            sizes_oblivious(),
+            traced(),
+            patches,
+            trace_kept(model),
+        ):
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through
         first = (str(error).strip().splitlines() or [""])[0][:300]
@@ -135,7 +142,7 @@ def _settled(model: torch.nn.Module, captured: Captured, call: Call) -> Captured
         },
         positional=tuple(_positions(model, len(call.args))),
     )
-    doubts = tuple(guards_of_special_sizes(program))
+    doubts = tuple(missing_guards(program))
     return settle_guards(model, seen, replace(captured, doubts=doubts))
 
 

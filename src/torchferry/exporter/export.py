@@ -17,6 +17,7 @@ from torchferry.capturer import Attempt, Captured, capture, export_arguments, fi
 from torchferry.capturer.patching.registering import register_arguments
 from torchferry.capturer.rewrite.rewriting import Rewrite
 from torchferry.capturer.state.lift import State, lift_state
+from torchferry.capturer.state.outside import trace_kept
 from torchferry.capturer.state.places import state_kept
 from torchferry.capturer.trial.reliance import find_reliances
 from torchferry.converter import convert, convert_with_torch, name_dimensions
@@ -309,15 +310,16 @@ def _with_torch(
         )
     with plan.steps.step("torch.onnx.export") as made:
         args, kwargs, shapes = export_arguments(model, seen, Dim.DYNAMIC)
-        translated, program = convert_with_torch(
-            model,
-            args,
-            kwargs,
-            dynamic_shapes=shapes,
-            opset=plan.opset,
-            dims=_dims(seen, None),
-            defaults=defaults_of(seen.signature),
-        )
+        with trace_kept(model):
+            translated, program = convert_with_torch(
+                model,
+                args,
+                kwargs,
+                dynamic_shapes=shapes,
+                opset=plan.opset,
+                dims=_dims(seen, None),
+                defaults=defaults_of(seen.signature),
+            )
         rename_ends(translated, *plan.names)
         attempts = (Attempt("torch.onnx.export", None),)
         made(counted(len(translated.graph), "node"))

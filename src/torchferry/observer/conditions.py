@@ -26,6 +26,7 @@ from torchferry.observer.guards import (
     later_guards,
     later_hints,
     line_of_torch,
+    mixed_numbers,
 )
 from torchferry.observer.tree import (
     flat_arguments,
@@ -42,7 +43,7 @@ from torchferry.values.source_line import user_line
 
 __all__ = [
     "conditions_of",
-    "guards_of_special_sizes",
+    "missing_guards",
     "read_guards",
     "store_signature",
 ]
@@ -70,7 +71,7 @@ def conditions_of(
         program: as torch.export made it.
         named: a size in torch's symbols to the same in the user's names.
         lines: ``file:line: code`` by guard, as `guard_lines` gives them.
-        doubts: what `guards_of_special_sizes` gives, as far as nobody has tried it.
+        doubts: what `missing_guards` gives, as far as nobody has tried it.
     """
     doubts = tuple(doubts)
     lines = guard_lines(program) | dict(lines or {})
@@ -89,8 +90,9 @@ def conditions_of(
     )
     found |= dict.fromkeys([*others, *_of_operators(program, named)])
     for one in (one for guard in doubts for one in read[guard]):
-        beyond = int(one.test.rpartition(" ")[2])
-        found |= dict.fromkeys(_unless_known(one.test, one.sizes[0], beyond, known))
+        special = re.fullmatch(r"n0 != (\d+)", one.test)
+        new = _unless_known(one.test, one.sizes[0], int(special[1]), known) if special else [one]
+        found |= dict.fromkeys(new)
     return [condition for condition in found if not _is_trivial(condition)]
 
 
@@ -336,15 +338,21 @@ def _of_expression(
         yield Condition(test, tuple(map(named, symbols)), line, choice=choice)
 
 
-def guards_of_special_sizes(program: ExportedProgram) -> Iterator[str]:
-    """Guards against sizes of 0 and 1, which torch takes for impossible and keeps no guard of.
+def missing_guards(program: ExportedProgram) -> Iterator[str]:
+    """Guards that torch keeps none of: against sizes of 0 and 1, and of numbers that compete.
 
     Its symbols of sizes are positive numbers, so that ``if x.shape[0]:`` is true for all of them;
     and whether a size is 1, as ``x.squeeze()`` asks, it denies, also where 1 is like any other.
+    For ``max(1, n / 4)`` see `mixed_numbers`.
     """
     ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
+    sources = {size: text for text, size in _size_sources(program)}
     for text, size in _size_sources(program):
         limits = ranges.get(size)
         if ".size()" in text and limits is not None:
             yield f"{text} != 0"
             yield f"{text} != 1"
+    for tested in mixed_numbers(program):
+        if {str(symbol) for symbol in tested.free_symbols} <= sources.keys():
+            yield re.sub(r"[a-z]\w*", lambda found: sources.get(found[0], found[0]),
+                         expression_text(tested))  # fmt: skip

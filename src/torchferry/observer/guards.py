@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import traceback
 from collections.abc import Collection, Iterator, Mapping
@@ -11,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
 
 from torchferry.observer.tree import program_inputs
@@ -25,6 +28,7 @@ __all__ = [
     "later_guards",
     "later_hints",
     "line_of_torch",
+    "mixed_numbers",
     "note_choices",
     "note_guards",
     "noted_guards",
@@ -36,6 +40,12 @@ _OPERATORS = tuple(
 )
 _LATER: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 """By torch's notes on the sizes of a program: guards added since it was captured."""
+_PICKS = {torch.sym_max: operator.gt, torch.sym_min: operator.lt}
+# What makes the same number of an integer and of a float of the same value.
+_SAME = {
+    math.trunc, math.floor, math.ceil, torch.sym_float, torch.sym_int, operator.truediv,
+    operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
+}  # fmt: skip
 _CHOICES: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
@@ -142,6 +152,53 @@ def line_of_torch(place: Any) -> str:
     # Of code that Dynamo interprets: ``code  # file:line in function``.
     code, _, where = str(getattr(place, "maybe_user_loc", None) or "").rpartition("  # ")
     return f"{where.split(' in ')[0]}: {code}" if code else ""
+
+
+def mixed_numbers(program: ExportedProgram) -> Iterator[Any]:
+    """Where an integer and a float compete: what makes the float win, as expressions of sizes.
+
+    Python returns the one that wins, torch always a float: ``i * max(1, n / 4)`` of integers has
+    integers where 1 wins. Where it does so in the example, the program is wrong for that, and
+    nothing is yielded; nor where either gives the same.
+    """
+    hints = later_hints(program)
+    for node in program.graph.nodes:
+        wins = _PICKS.get(node.target)
+        if wins is None or len(node.args) != 2 or not _matters(node):
+            continue
+        whole, real = sorted(node.args, key=_was_real)
+        tested = wins(_expression(real), _expression(whole))
+        if not _was_real(real) and not tested.subs(hints):
+            tested = wins(_expression(whole), _expression(real))  # one of the two, nobody knows
+        if not _was_real(whole) and tested.subs(hints):
+            yield tested
+
+
+def _was_real(number: Any) -> bool:
+    """Whether it surely was a float before torch made one of it: neither 1.0 nor a size."""
+    if isinstance(number, fx.Node):
+        return number.target is not torch.sym_float and not isinstance(
+            number.meta.get("val"), torch.SymInt
+        )
+    return isinstance(number, float) and not number.is_integer()
+
+
+def _expression(number: Any) -> Any:
+    return number.meta["val"].node.expr if isinstance(number, fx.Node) else number
+
+
+def _matters(node: fx.Node) -> bool:
+    """Whether a number reaches where its being an integer shows."""
+    return any(map(_shows, node.users))
+
+
+def _shows(user: fx.Node) -> bool:
+    if user.op == "call_function" and not isinstance(user.meta.get("val"), torch.Tensor):
+        return user.target not in _SAME and _matters(user)
+    tensors = [one.meta["val"] for one in user.all_input_nodes
+               if isinstance(one.meta.get("val"), torch.Tensor)]  # fmt: skip
+    floats = [one.is_floating_point() or one.is_complex() for one in tensors]
+    return not floats or not all(floats)
 
 
 def _shape_environment(program: ExportedProgram) -> Any:

@@ -15,7 +15,7 @@ from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, path_text, register_pytrees
 from torchferry.values.layout import why_not_ordinary
 from torchferry.values.reliance import check_reliances
-from torchferry.values.signature import Constant, Signature
+from torchferry.values.signature import Constant, Signature, is_same_constant
 
 if TYPE_CHECKING:
     import torch
@@ -166,7 +166,7 @@ class Feeder:
         name = path_text(path)
         if name in self._constants:
             wanted = self._constants[name]
-            if not _is_same(wanted, value):
+            if not is_same_constant(wanted, value):
                 raise UsageError(
                     f"argument {name} was exported as {wanted!r} and cannot be "
                     f"{string_type(value) if hasattr(value, 'shape') else repr(value)}: export "
@@ -207,14 +207,6 @@ class Feeder:
                     f"argument {name} was exported as {value!r}, which is not "
                     f"forward's default: give {name}={value!r} in every call"
                 )
-
-
-def _is_same(wanted: Constant, value: Any) -> bool:
-    """Whether a constant is the one exported: 2 is not 2.0, True or an enumeration's 2.
-
-    Code may ask for any of it, and divides by 0.0 and -0.0 to other results.
-    """
-    return type(value) is type(wanted) and repr(value) == repr(wanted)
 
 
 def _keys_of(key_path: Any) -> Iterator[Any]:

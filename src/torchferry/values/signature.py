@@ -25,11 +25,19 @@ from torchferry.values.reliance import Reliance
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SIGNATURE_KEY", "Constant", "Signature", "Slot"]
+__all__ = ["SIGNATURE_KEY", "Constant", "Signature", "Slot", "is_same_constant"]
 
 SIGNATURE_KEY = "pkg.torchferry.signature"  # of the model's metadata
 
 Constant = None | bool | int | float | str
+
+
+def is_same_constant(wanted: Constant, value: Any) -> bool:
+    """Whether a constant is the one exported: 2 is not 2.0, True or an enumeration's 2.
+
+    Code may ask for any of it, and divides by 0.0 and -0.0 to other results.
+    """
+    return type(value) is type(wanted) and repr(value) == repr(wanted)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,18 @@ def test_it_is_wrong_where_less_code_gives_something_else() -> None:
     assert verdict.kind == "differs"
 
 
+def test_values_on_which_pytorch_contradicts_itself_say_nothing() -> None:
+    """Where a number is 0, float32 and float64 have nothing in common."""
+
+    def other_in_float64(x: torch.Tensor) -> torch.Tensor:
+        moved = centred(x) * torch.finfo(x.dtype).bits
+        return torch.where((x == 0).any(), moved, x)
+
+    verdict = trial(other_in_float64).at({"batch_size": 1, "x_dim_1": 40})
+    assert verdict is not None
+    assert verdict.ok
+
+
 def test_other_sizes_are_large_too() -> None:
     verdict = trial(shifted).at({"batch_size": 1, "x_dim_1": 3})
     assert verdict is not None

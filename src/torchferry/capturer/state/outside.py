@@ -11,19 +11,22 @@ import random
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from torchferry.capturer.trial.instructions import is_watched, packages_of
+from torchferry.values.attributes import attributes_kept, hold_containers, put_back
 
-__all__ = ["DRAWN", "caches_of", "outside_state"]
+__all__ = ["DRAWN", "caches_of", "outside_state", "trace_kept"]
 
 DRAWN = "Python's random numbers"
 """The name of the generators of ``random`` and NumPy among the state."""
 
 _PLAIN = (bool, int, float, str)
 _CACHED = type(functools.cache(len))
+_ABSENT = object()
 _MOST = 100  # entries of a dictionary that are looked at: what has more is no counter
 
 
@@ -52,16 +55,92 @@ def caches_of(model: torch.nn.Module) -> list[Any]:
     return [*{**methods, **named}.values()]
 
 
+@contextmanager
+def trace_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Nothing of a trace in the block stays: what a model's code keeps there has no data.
+
+    That goes for attributes and buffers of the modules, and for what is outside of them: globals,
+    attributes of classes and objects, closures, defaults of arguments, and what is in their
+    containers. Functions under ``functools.lru_cache`` forget all if the trace added something.
+
+    Args:
+        model: its code, and functions that it calls, counts as `outside_state` has it.
+    """
+    with attributes_kept(model), _outside_kept(model):
+        yield
+
+
+@contextmanager
+def _outside_kept(model: torch.nn.Module) -> Iterator[None]:
+    functions = [*_functions(model)]
+    values = [value for one in functions for _, value in _scope(one)]
+    owners = {id(one): one for one in (*_classes(model), *values) if _keeps_attributes(one)}
+    before = [(one, _attributes(one)) for one in owners.values()]
+    named = [(one.__globals__, name, one.__globals__.get(name, _ABSENT))
+             for one in functions for name in one.__code__.co_names]  # fmt: skip
+    cells = [(cell, _content(cell)) for one in functions for cell in one.__closure__ or ()]
+    defaults = [inner for one in functions for inner in (
+        *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values())]  # fmt: skip
+    inside = [inner for _, attributes in before for inner in attributes.values()]
+    held = hold_containers([*values, *inside, *defaults])
+    misses = [(cache, cache.cache_info().misses) for cache in caches_of(model)]
+    try:
+        yield
+    finally:
+        put_back(held)
+        for owner, attributes in before:
+            _restore(owner, attributes)
+        for scope, name, value in named:
+            if scope.get(name, _ABSENT) is not value:
+                scope.pop(name, None)
+                scope.update({} if value is _ABSENT else {name: value})
+        for cell, value in cells:
+            if _content(cell) is not value:
+                cell.cell_contents = value
+        for cache, count in misses:
+            if cache.cache_info().misses != count:
+                cache.cache_clear()
+
+
+def _classes(model: torch.nn.Module) -> set[type]:
+    return {cls for module in model.modules() for cls in type(module).__mro__}
+
+
+def _keeps_attributes(value: Any) -> bool:
+    """Whether it is a class, or an object of one, that the user's code or a package's has."""
+    cls = value if isinstance(value, type) else type(value)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return (
+        cls.__module__ == "__main__" or (file is not None and is_watched(file))
+    ) and isinstance(getattr(value, "__dict__", None), Mapping)
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(owner).items() if not name.startswith("__")}
+
+
+def _restore(owner: Any, before: Mapping[str, Any]) -> None:
+    now = _attributes(owner)
+    for name in now.keys() | before.keys():
+        if name not in before:
+            delattr(owner, name)
+        elif now.get(name, _ABSENT) is not before[name]:
+            setattr(owner, name, before[name])
+
+
 def _members(model: torch.nn.Module) -> Iterator[Any]:
-    for cls in {cls for module in model.modules() for cls in type(module).__mro__}:
+    for cls in _classes(model):
         yield from vars(cls).values()
 
 
 def _names(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """Names that the code of a model's classes has from outside, and their values.
+    """Names that the code of a model's classes has from outside, and their values."""
+    for function in _functions(model):
+        yield from _scope(function)
 
-    Functions among them are followed.
-    """
+
+def _functions(model: torch.nn.Module) -> Iterator[types.FunctionType]:
+    """Methods of a model's classes, and functions that they call by name."""
     packages = packages_of(model)
     left = [*filter(None, map(_function, _members(model)))]
     seen = set(map(id, left))
@@ -69,8 +148,8 @@ def _names(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         function = left.pop()
         if not is_watched(function.__code__.co_filename, packages):
             continue
-        for name, value in _scope(function):
-            yield name, value
+        yield function
+        for _, value in _scope(function):
             called = _function(value)
             if called is not None and id(called) not in seen:
                 seen.add(id(called))

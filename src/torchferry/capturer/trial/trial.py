@@ -155,7 +155,7 @@ class Trial:
 
     def _verdicts(self, inputs: Iterable[Arguments]) -> list[Verdict]:
         calls = map(self.call, inputs)
-        return [self.judged(call) for call in calls if call is not None]
+        return [self.judged(call, made=True) for call in calls if call is not None]
 
     def _larger(
         self, sizes: dict[str, int], broken: Sequence[Condition]
@@ -259,11 +259,16 @@ class Trial:
         outputs, error = attempt(run_model, self.model, clone(inputs))
         return None if error else Call(*inputs, outputs)
 
-    def judged(self, call: Call) -> Verdict:
-        """The verdict on the program, beside what the model returned."""
-        made = replace(self.seen, calls=[call])
+    def judged(self, call: Call, *, made: bool = False) -> Verdict:
+        """The verdict on the program, beside what the model returned.
+
+        Args:
+            call: as the model ran it.
+            made: as `compare_calls` has it.
+        """
+        seen = replace(self.seen, calls=[call])
         # A model may return nothing, and then there is nothing to compare.
-        checks = compare_calls(self.program, made, self.joined, model=self.model)
+        checks = compare_calls(self.program, seen, self.joined, model=self.model, made=made)
         return worst_verdict(check.verdict for check in checks)
 
 

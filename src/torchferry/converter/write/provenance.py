@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from torchferry.values.source_line import user_line
 
-__all__ = ["SOURCE_KEY", "module_of", "provenance"]
+__all__ = ["SOURCE_KEY", "module_of", "provenance", "tell_origin"]
 
 SOURCE_KEY = "pkg.torchferry.source_line"
 _STACK_KEY = "pkg.torch.onnx.stack_trace"
@@ -41,6 +43,14 @@ def provenance(node: torch.fx.Node) -> dict[str, str]:
     }
     line = user_line(node.stack_trace)
     return said | {SOURCE_KEY: line} if line else said
+
+
+def tell_origin(made: Sequence[ir.Node], node: torch.fx.Node) -> None:
+    """Give the origin of an FX node to the ONNX nodes that it became, unless they have one."""
+    said = provenance(node) if made else {}
+    for one in made:
+        if not one.metadata_props:  # those of a body that was written in place have theirs
+            one.metadata_props.update(said)
 
 
 def _class_name(kind: Any) -> str:

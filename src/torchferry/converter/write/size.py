@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch import fx
 
 from torchferry.converter.block import Block
 
@@ -16,6 +20,9 @@ __all__ = ["Sizes", "expression"]
 # A size is an int64 value of shape [1]; what torch computes from it as a float or a bool is a
 # double or bool of shape [1]. The keys are the classes of sympy and torch.utils._sympy.functions.
 Build = Callable[..., Any]
+
+_SMALL_POWER = 5  # below it a power is a product
+_EXPONENT_BITS = 6  # of an exponent: a larger power than the 63rd is no int64
 
 
 def expression(size: Any) -> Any:
@@ -87,6 +94,32 @@ class Sizes:
             b.name_size(text, known)
         return known
 
+    def step(self, b: Block, node: fx.Node, resolve: Callable[[Any], Any]) -> Any:
+        """What a number made of sizes is to be computed from: a float from what it is made of now.
+
+        torch's expressions have sums and products of floats in another order than the code, which
+        rounds otherwise, and ``int`` shows it. Whole numbers are computed from their expression,
+        where they are needed.
+
+        Args:
+            b: where nodes go.
+            node: calls a function of Python on numbers.
+            resolve: what an argument of it is: a number, or a value of shape [1].
+        """
+        size = node.meta["val"]
+        numbers = [getattr(one, "meta", {}).get("val", one) for one in (node, *node.args)]
+        build = _STEPS.get(node.target)
+        if build is None or not any(isinstance(one, torch.SymFloat | float) for one in numbers):
+            return size
+        try:
+            value = build(b, *map(resolve, node.args))
+        except ValueError:  # an operand has no ONNX form; perhaps nothing needs it
+            return size
+        if not isinstance(value, ir.Value):
+            return size
+        self.name(b, size, value)
+        return value
+
     def _key(self, expr: Any) -> str:
         """The user's name of a symbol; torch's own where that is an expression of other names.
 
@@ -145,14 +178,14 @@ def _folding(op_type: str) -> Build:
 
 def _alike(b: Block, *operands: Any) -> list[Any]:
     """Ints and floats together are doubles."""
-    values = [v for v in operands if isinstance(v, ir.Value)]
-    real = any(v.dtype == ir.DataType.DOUBLE for v in values) or any(
-        isinstance(v, float) for v in operands
-    )
-    dtype = ir.DataType.DOUBLE if real else ir.DataType.INT64
+    dtype = ir.DataType.DOUBLE if any(map(_is_real, operands)) else ir.DataType.INT64
     return [
         b.cast(v, dtype) if isinstance(v, ir.Value) else b.constant([v], dtype) for v in operands
     ]
+
+
+def _is_real(x: Any) -> bool:
+    return x.dtype == ir.DataType.DOUBLE if isinstance(x, ir.Value) else isinstance(x, float)
 
 
 def _product(b: Block, *operands: Any) -> Any:
@@ -175,9 +208,30 @@ def _remainder(b: Block, x: Any, y: Any) -> Any:
 
 
 def _power(b: Block, x: Any, y: Any) -> Any:
-    if isinstance(y, int) and 0 < y < 5:
+    natural = isinstance(y, int) and y > 0
+    if natural and (y < _SMALL_POWER or not _is_real(x)):
         return reduce(b.Mul, [x] * y)
     return b.Pow(_real(b, x), _real(b, y))
+
+
+def _natural_power(b: Block, x: Any, y: Any) -> Any:
+    """An integer to the power of one that is not negative: onnxruntime's Pow loses digits."""
+    if isinstance(y, int):
+        return _power(b, x, y)
+    if isinstance(x, int) and abs(x) > 1:  # beyond the table onnxruntime fails, as Python does
+        powers = itertools.takewhile(lambda power: abs(power) < 2**63, _powers(x))
+        return b.Gather(b.constant([*powers], ir.DataType.INT64), y)
+    base, exponent = _alike(b, x, y)
+    result = b.constant([1], ir.DataType.INT64)
+    for _ in range(_EXPONENT_BITS):
+        odd = b.Equal(b.Mod(exponent, 2), 1)
+        result = b.Where(odd, b.Mul(result, base), result)
+        base, exponent = b.Mul(base, base), b.Div(exponent, 2)
+    return result
+
+
+def _powers(x: int) -> Iterator[int]:
+    return (x**power for power in itertools.count())
 
 
 def _real(b: Block, x: Any) -> Any:
@@ -242,7 +296,7 @@ _BUILD: dict[str, Build] = {
     "Add": _folding("Add"), "Mul": _product, "Max": _folding("Max"), "Min": _folding("Min"),
     "FloorDiv": _floor_division, "CleanDiv": lambda b, x, y: b.Div(*_alike(b, x, y)),
     "Mod": _remainder, "PythonMod": _remainder, "ModularIndexing": _modular_indexing,
-    "Pow": _power, "PowByNatural": _power, "FloatPow": _power,
+    "Pow": _power, "PowByNatural": _natural_power, "FloatPow": _power,
     "IntTrueDiv": _true_division, "FloatTrueDiv": _true_division,
     "ToFloat": _real, "TruncToInt": _truncated, "TruncToFloat": _as_it_is,
     "CeilToInt": _to_int("Ceil"), "FloorToInt": _to_int("Floor"), "RoundToInt": _to_int("Round"),
@@ -255,4 +309,12 @@ _BUILD: dict[str, Build] = {
     "OpaqueUnaryFn_sqrt": _unary("Sqrt"), "OpaqueUnaryFn_exp": _unary("Exp"),
     "OpaqueUnaryFn_log": _unary("Log"), "OpaqueUnaryFn_cos": _unary("Cos"),
     "OpaqueUnaryFn_sin": _unary("Sin"), "OpaqueUnaryFn_tanh": _unary("Tanh"),
+}  # fmt: skip
+
+_STEPS: dict[Any, Build] = {
+    operator.add: _BUILD["Add"], operator.mul: _BUILD["Mul"], operator.pow: _power,
+    operator.sub: lambda b, x, y: b.Sub(*_alike(b, x, y)), operator.neg: lambda b, x: b.Neg(x),
+    operator.truediv: _true_division, operator.floordiv: _floor_division,
+    operator.mod: _remainder, torch.sym_float: _real, math.trunc: _truncated,
+    math.floor: _to_int("Floor"), math.ceil: _to_int("Ceil"),
 }  # fmt: skip

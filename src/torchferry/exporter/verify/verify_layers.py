@@ -287,7 +287,7 @@ class _LayerTrial(Trial):
         outputs, error = attempt(run)
         return None if error else Call(inputs[0], inputs[1], outputs)
 
-    def judged(self, call: Call) -> Verdict:
+    def judged(self, call: Call, *, made: bool = False) -> Verdict:  # noqa: ARG002  (as it is)
         sides = self._sides
 
         def again(model: torch.nn.Module, given: tuple[Any, Any]) -> list[Any]:

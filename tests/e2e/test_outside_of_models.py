@@ -1,0 +1,96 @@
+"""What a model's code keeps outside of its modules is not what a trace left there."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import torchferry as tf
+
+
+class ByDefault(nn.Module):
+    def forward(self, x, memo={}):  # noqa: B006  (what people write, and what is tried here)
+        if "table" not in memo:
+            memo["table"] = torch.arange(3.0)
+        return x * memo["table"]
+
+
+TABLES = {}
+
+
+class ByGlobal(nn.Module):
+    def forward(self, x):
+        if "table" not in TABLES:
+            TABLES["table"] = torch.arange(3.0)
+        return x * TABLES["table"]
+
+
+class ByClass(nn.Module):
+    tables = {}  # noqa: RUF012  (the same)
+
+    def forward(self, x):
+        if x.dtype not in self.tables:
+            self.tables[x.dtype] = torch.arange(3.0)
+        return x * self.tables[x.dtype]
+
+
+class ByAttributeOfClass(nn.Module):
+    table = None
+
+    def forward(self, x):
+        if self.table is None:
+            type(self).table = torch.arange(3.0)
+        return x * self.table
+
+
+@functools.lru_cache
+def remembered(n):
+    return torch.arange(float(n))
+
+
+class ByCache(nn.Module):
+    def forward(self, x):
+        return x * remembered(3)
+
+
+def by_closure():
+    table = None
+
+    def look_up():
+        nonlocal table
+        if table is None:
+            table = torch.arange(3.0)
+        return table
+
+    class ByClosure(nn.Module):
+        def forward(self, x):
+            return x * look_up()
+
+    return ByClosure()
+
+
+@pytest.mark.parametrize(
+    "make", [ByDefault, ByGlobal, ByClass, ByAttributeOfClass, ByCache, by_closure]
+)
+@pytest.mark.parametrize("way", ["verified", "unverified", "to_onnx", "onnx_dynamo"])
+def test_what_a_trace_leaves_outside_of_a_model_is_taken_out(make, way):
+    TABLES.clear()
+    ByDefault.forward.__defaults__[0].clear()
+    ByClass.tables.clear()
+    ByAttributeOfClass.table = None
+    remembered.cache_clear()
+    model = make().eval()
+    sets = [(torch.rand(2, 3),), (torch.rand(4, 3),)]
+    if way == "to_onnx":  # nothing runs the model before the trace does
+        made = tf.to_onnx(model, sets[0], dynamic_shapes={"x": {0: "n"}})
+    else:
+        exporter = {"exporter": "onnx_dynamo"} if way == "onnx_dynamo" else {}
+        made = tf.export(
+            model, sets, check=way == "verified", budget=10, progress=False, **exporter
+        )
+    x = torch.rand(5, 3)
+    assert type(model(x)) is torch.Tensor
+    assert torch.equal(made(x), x * torch.arange(3.0))
