@@ -92,7 +92,7 @@ class Picks(torch.nn.Module):
 
 def test_an_integer_and_a_float_compete_where_it_shows():
     assert picks(lambda x, n: x * torch.sym_max(1, n / 4), 8) == ["(n / 4) > 1.0"]
-    assert picks(lambda x, n: x * torch.sym_min(n, 2.5), 8) == ["n > 2.5"]
+    assert picks(lambda x, n: x * torch.sym_min(n, 2.5), 8) == ["torch.sym_float(n) > 2.5"]
     # The integer won as it was traced, all are floats, or an integer is made of either.
     assert picks(lambda x, n: x * torch.sym_max(1, n / 4), 3) == []
     assert picks(lambda x, n: x.float() * torch.sym_max(1, n / 4), 8) == []

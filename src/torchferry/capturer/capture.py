@@ -26,7 +26,7 @@ from torchferry.capturer.rewrite.rewriting import Rewrite, capture_rewritten
 from torchferry.capturer.shapes import export_arguments
 from torchferry.capturer.state.lift import State, check_state, lift_state
 from torchferry.capturer.state.memo import carries_nothing
-from torchferry.capturer.state.outside import DRAWN
+from torchferry.capturer.state.outside import DRAWN, trace_kept
 from torchferry.capturer.state.places import Place
 from torchferry.capturer.state.state import written_buffers
 from torchferry.capturer.state.warm import find_first_values, set_values
@@ -43,6 +43,7 @@ from torchferry.observer.guards import guard_lines, note_choices
 from torchferry.observer.keywords import explicit_keywords
 from torchferry.observer.module import check_module, prepare_module
 from torchferry.progress import Progress, show_steps
+from torchferry.seams.traces import traced
 from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["capture"]
@@ -338,6 +339,7 @@ class _Driver:
             lines=guard_lines(outcome.program, outcome.events.guards),
             doubts=tuple(missing_guards(outcome.program)),
             registered=self.registered,
+            traced=frozenset(outcome.traced),
             repeated=outcome.repeated,
         )
 
@@ -368,7 +370,8 @@ class _Driver:
 
     def _undecided(self) -> tuple[str, ...]:
         names = accept_aliases(self.model, self.seen.normalized(self.seen.best)[1])
-        with silent(), explicit_keywords(self.model, names), torch.no_grad():
+        kept = trace_kept(self.model)
+        with silent(), explicit_keywords(self.model, names), torch.no_grad(), traced(), kept:
             args, kwargs, shapes = export_arguments(self.model, self.seen, TorchDim.DYNAMIC)
             return undecided_lines(self.model, args, kwargs, shapes)
 

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torchferry.capturer.depth.repeat import Repeated
 from torchferry.capturer.fixed import Fixed
 from torchferry.capturer.state.state import Change
+from torchferry.capturer.trial.instructions import Instruction
 from torchferry.dims import Dim
 from torchferry.errors import Mismatch, UsageError
 from torchferry.observer import Observation
@@ -84,6 +85,8 @@ class Captured:
         unproven: why the program is wrong for the very call it was captured with; ``""`` if it is
             not, or nobody ran it.
         state: the initial value of each piece of state that is lifted, by name.
+        traced: the instructions of the user's code that ran as it was captured; none where nobody
+            has listened.
         repeated: which layers do what another one does, and were copied of it.
     """
 
@@ -103,6 +106,7 @@ class Captured:
     decided: frozenset[tuple[str, int]] = frozenset()
     unproven: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
+    traced: frozenset[Instruction] = frozenset()
     repeated: Repeated = field(default_factory=Repeated)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -140,11 +144,14 @@ class Captured:
         for path, leaf in given.items():
             known = captured.get(path)
             # torch asks it of those only that the program computes with.
-            if (
-                isinstance(leaf, torch.Tensor)
-                and isinstance(known, torch.Tensor)
-                and leaf.dtype != known.dtype
-            ):
+            if not isinstance(leaf, torch.Tensor) or not isinstance(known, torch.Tensor):
+                continue
+            if leaf.ndim != known.ndim:
+                raise UsageError(
+                    f"argument {path_text(path)} has {leaf.ndim} dimensions, and was captured "
+                    f"with {known.ndim}: give it with as many, or capture the model so"
+                )
+            if leaf.dtype != known.dtype:
                 raise UsageError(
                     f"argument {path_text(path)} is {leaf.dtype}, and was captured as "
                     f"{known.dtype}: give it in that dtype, or capture the model with the other"

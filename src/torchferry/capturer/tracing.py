@@ -29,6 +29,7 @@ from torchferry.capturer.state.lifted import name_lifted
 from torchferry.capturer.state.outside import trace_kept
 from torchferry.capturer.state.state import Change, watch_state
 from torchferry.capturer.strategies import Strategy
+from torchferry.capturer.trial.instructions import Instruction, model_instructions
 from torchferry.capturer.watch import ShapeEvents, watch_shapes
 from torchferry.observer import Observation
 from torchferry.observer.keywords import explicit_keywords
@@ -54,6 +55,7 @@ class Outcome:
         changed: attributes that ``forward`` changes.
         rewritten: a diff of the checks that are left to the run.
         joined: as `torchferry.capturer.Captured` has it.
+        traced: the instructions of the user's code that ran.
         repeated: how much was left out, as other layers do the same.
     """
 
@@ -65,6 +67,7 @@ class Outcome:
     changed: list[Change] = field(default_factory=list)
     rewritten: str = ""
     joined: tuple[str, ...] = ()
+    traced: set[Instruction] = field(default_factory=set)
     repeated: Repeated = field(default_factory=Repeated)
 
     @property
@@ -137,7 +140,12 @@ def _trace_once(
         for layer in sliding_layers(kwargs):  # in the program's input spec; the mask tells it
             layer.cumulative_length = layer.keys.shape[-2]
         try:
-            with share_named_sizes(seen, args, kwargs, outcome.events), repeats.watching():
+            ran = nullcontext(outcome.traced) if strategy.strict else model_instructions(model)
+            with (
+                share_named_sizes(seen, args, kwargs, outcome.events),
+                repeats.watching(),
+                ran as outcome.traced,
+            ):
                 program = torch.export.export(
                     model, args, kwargs, dynamic_shapes=outcome.shapes, strict=strategy.strict
                 )

@@ -15,6 +15,7 @@ from torchferry.capturer import Captured
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patching.patching import apply_patches
 from torchferry.capturer.state.outside import trace_kept
+from torchferry.capturer.trial.instructions import model_instructions
 from torchferry.capturer.trial.settle import settle_guards
 from torchferry.converter import convert
 from torchferry.converter.rename import Names, rename_ends
@@ -115,6 +116,7 @@ def _exported(
             traced(),
             patches,
             trace_kept(model),
+            model_instructions(model) as ran,
         ):
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through
@@ -125,7 +127,8 @@ def _exported(
             "line is at fault",
             (("non-strict", reason),),
         ) from error
-    return _settled(model, Captured(program, shapes, ()), Call(args, kwargs))
+    captured = Captured(program, shapes, (), traced=frozenset(ran))
+    return _settled(model, captured, Call(args, kwargs))
 
 
 def _settled(model: torch.nn.Module, captured: Captured, call: Call) -> Captured:

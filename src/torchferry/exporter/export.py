@@ -19,11 +19,13 @@ from torchferry.capturer.rewrite.rewriting import Rewrite
 from torchferry.capturer.state.lift import State, lift_state
 from torchferry.capturer.state.outside import trace_kept
 from torchferry.capturer.state.places import state_kept
-from torchferry.capturer.trial.reliance import find_reliances
+from torchferry.capturer.trial.instructions import model_instructions
+from torchferry.capturer.trial.reliance import Reliances, find_reliances
+from torchferry.capturer.trial.trial import Trial
 from torchferry.converter import convert, convert_with_torch, name_dimensions
 from torchferry.converter.rename import Names, rename_ends
 from torchferry.dims import Size
-from torchferry.errors import RunError, UsageError
+from torchferry.errors import CaptureError, RunError, UsageError
 from torchferry.exporter.memory import Verify, can_run, weight_bytes
 from torchferry.exporter.plan import EXPORTERS, Exporter, Options, Plan, check_options
 from torchferry.exporter.program import OnnxProgram
@@ -282,7 +284,7 @@ def _converted(
                 model, seen, rewrite=plan.rewrite, settle=settle, repeat=plan.repeat
             )
             if plan.check and not plan.regions and can_run(weight_bytes(model)):
-                found = find_reliances(model, seen)
+                found = _reliances(model, seen, captured)
                 captured = replace(captured, relies=found.asked, unproven=found.unmet)
             captured = plan.lifted.complete(captured) if plan.lifted else captured
         made(counted(len(captured.program.graph.nodes), "FX node") + captured.repeated.note)
@@ -310,7 +312,7 @@ def _with_torch(
         )
     with plan.steps.step("torch.onnx.export") as made:
         args, kwargs, shapes = export_arguments(model, seen, Dim.DYNAMIC)
-        with trace_kept(model):
+        with trace_kept(model), model_instructions(model) as ran:
             translated, program = convert_with_torch(
                 model,
                 args,
@@ -323,7 +325,17 @@ def _with_torch(
         rename_ends(translated, *plan.names)
         attempts = (Attempt("torch.onnx.export", None),)
         made(counted(len(translated.graph), "node"))
-    return Captured(program, shapes, attempts, find_fixed(program, seen)), translated
+    captured = Captured(
+        program, shapes, attempts, find_fixed(program, seen), traced=frozenset(ran)
+    )
+    if can_run(weight_bytes(model)) and (why := _reliances(model, seen, captured).unmet):
+        raise CaptureError(f"torch.onnx.export is wrong: {why}")
+    return captured, translated
+
+
+def _reliances(model: torch.nn.Module, seen: Observation, captured: Captured) -> Reliances:
+    trial = Trial(model, seen, captured.program, (), joined=captured.joined)
+    return find_reliances(model, seen, captured.traced, trial)
 
 
 def _dims(seen: Observation, captured: Captured | None) -> dict[tuple[ValuePath, int], Size]:

@@ -6,20 +6,31 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 
 from torchferry.values.source_line import is_library, is_own, package_of, shown_line
 
-__all__ = ["first_line", "is_watched", "line_of", "packages_of", "run_instructions"]
+__all__ = [
+    "Instruction",
+    "first_line",
+    "is_watched",
+    "line_of",
+    "model_instructions",
+    "packages_of",
+    "run_instructions",
+]
 
 # Their models were exported, and run at sizes of 1 and others: `make field`, benchmarks/sweep.py.
 _TRIED = frozenset(
     ("diffusers", "peft", "sentence_transformers", "timm", "torch", "torch_geometric", "torchao",
      "torchaudio", "torchvision", "transformers", "ultralytics")
 )  # fmt: skip
+Instruction = tuple[CodeType, int]
+"""A piece of code, and the place in its bytecode."""
+
 _TYPED = "<string>"  # python -c, and exec; what libraries generate is called so too
 
 
@@ -37,7 +48,7 @@ def packages_of(model: torch.nn.Module) -> frozenset[str]:
 @contextmanager
 def run_instructions(
     packages: frozenset[str] = frozenset(),
-) -> Iterator[set[tuple[CodeType, int]]]:
+) -> Iterator[set[Instruction]]:
     """Collect the instructions that run inside the block, but for those of installed packages.
 
     Each is a piece of code and the place in its bytecode. Packages ask for sizes to save time, and
@@ -46,7 +57,7 @@ def run_instructions(
     Args:
         packages: installed ones that count all the same, as the model's own (`packages_of`).
     """
-    found: set[tuple[CodeType, int]] = set()
+    found: set[Instruction] = set()
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
         if not is_watched(frame.f_code.co_filename, packages):
@@ -80,6 +91,27 @@ def is_watched(file: str, packages: frozenset[str] = frozenset()) -> bool:
     return package in packages or not (package or is_library(file) or is_own(file))
 
 
+@contextmanager
+def model_instructions(model: torch.nn.Module) -> Iterator[set[Instruction]]:
+    """Collect as `run_instructions` does, for a model; of one without code of the user's, none.
+
+    Args:
+        model: to be called inside the block.
+    """
+    packages = packages_of(model)
+    methods = [value for cls in {type(one) for one in model.modules()} for value in _methods(cls)]
+    if any(is_watched(one.__code__.co_filename, packages) for one in methods):
+        with run_instructions(packages) as found:
+            yield found
+    else:
+        yield set()
+
+
+def _methods(cls: type) -> Iterator[FunctionType]:
+    for one in cls.__mro__:
+        yield from (value for value in vars(one).values() if isinstance(value, FunctionType))
+
+
 def line_of(code: CodeType, offset: int) -> tuple[str, int]:
     """File and number of the line that an instruction stands in; 0 where it stands in none."""
     for start, end, line in code.co_lines():
@@ -88,7 +120,7 @@ def line_of(code: CodeType, offset: int) -> tuple[str, int]:
     return code.co_filename, 0
 
 
-def first_line(instructions: Collection[tuple[CodeType, int]]) -> str:
+def first_line(instructions: Collection[Instruction]) -> str:
     """``file:line: code`` of the instruction that stands first in its file; ``""`` of none."""
     places = [place for one in instructions if (place := line_of(*one))[1]]
     return shown_line(*min(places)) if places else ""

@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from torchferry.capturer.patching.huggingface import accept_aliases
+from torchferry.capturer.trial.instructions import Instruction, first_line, model_instructions
 from torchferry.dims import Dim
 from torchferry.judge import Reference, Verdict, worst_verdict
 from torchferry.judge.apart import Apart, Note, can_fork
@@ -32,11 +33,18 @@ from torchferry.values.kinds import attempt
 from torchferry.values.randomness import random_kept
 from torchferry.values.reliance import Reliance, check_reliances
 
+if TYPE_CHECKING:
+    from torchferry.capturer.trial.trial import Trial
+
 __all__ = ["Reliances", "are_same", "find_reliances", "hangs_on_draws", "run_model"]
 
 _SECONDS = 60.0
 _DRAWN = (None, 0, 0x12DD9BB3, None, None, None)
 """Words that a Mersenne Twister begins with: what it draws is random, least, largest."""
+_OTHER_CODE = (
+    "while it is captured, the model runs other code than in PyTorch, as it asks for types or for "
+    "what compiles it, or catches an exception; and the program is wrong for other values. See "
+)
 _PAIRS = 4  # of tensors that may be one, tried alone
 
 
@@ -68,7 +76,12 @@ def run_model(model: torch.nn.Module, inputs: Arguments) -> Any:
         return model(*args, **accept_aliases(model, kwargs))
 
 
-def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
+def find_reliances(
+    model: torch.nn.Module,
+    seen: Observation,
+    traced: Collection[Instruction] = (),
+    trial: Trial | None = None,
+) -> Reliances:
     """Run a model on its best call again, and on arguments that differ in what code may ask.
 
     It runs in a copy of this process if one can be made: what a model keeps of its calls stays
@@ -77,10 +90,21 @@ def find_reliances(model: torch.nn.Module, seen: Observation) -> Reliances:
     Args:
         model: what was observed.
         seen: its calls; one that the model cannot run says nothing.
+        traced: the instructions of its code that ran as it was captured.
+        trial: of what was captured: judges it where the model runs others.
     """
 
     def answer(_: Any, __: Note) -> Reliances:
-        return _found(model, seen.normalized(seen.best), _of_equal_sizes(seen))
+        inputs = seen.normalized(seen.best)
+        with model_instructions(model) as ran:
+            first, error = attempt(run_model, model, clone(inputs))
+        if error is not None:
+            return Reliances()
+        if trial is not None and (line := _other_line(ran, traced)):
+            verdict = trial.of_other_values(inputs)
+            if verdict.kind in ("differs", "failed"):
+                return Reliances((), f"{_OTHER_CODE}{line}: {verdict.evidence or verdict.numbers}")
+        return _found(model, inputs, first, _of_equal_sizes(seen))
 
     with Apart(answer, forks=can_fork(model)) as apart:
         found = apart.ask(None, _SECONDS)
@@ -134,11 +158,18 @@ def are_same(first: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
     return first.keys() == other.keys() and all(equal(first[at], other[at]) for at in first)
 
 
-def _found(model: torch.nn.Module, inputs: Arguments, alike: Arguments | None) -> Reliances:
-    first, error = attempt(run_model, model, clone(inputs))
-    if error is not None:
-        return Reliances()
+def _other_line(ran: Collection[Instruction], traced: Collection[Instruction]) -> str:
+    """The first line of which PyTorch runs another part than the trace; ``""`` if none.
 
+    Code that only one of them runs does not count: what rewrites it, or calls it, is ours.
+    """
+    common = {code for code, _ in ran} & {code for code, _ in traced}
+    return first_line([one for one in {*ran} ^ {*traced} if one[0] in common])
+
+
+def _found(
+    model: torch.nn.Module, inputs: Arguments, first: Any, alike: Arguments | None
+) -> Reliances:
     def agrees(*changes: Callable[[Arguments], Arguments]) -> bool | None:
         changed = clone(inputs)
         for change in changes:

@@ -77,7 +77,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
                 kept[guard] = next(filter(None, reasons), "")
         right = ask(tuple(condition for guard in kept for condition in read[guard]))
     set_guards(program, [*kept])
-    found = find_reliances(model, seen)
+    found = find_reliances(model, seen, captured.traced, trial)
     unproven = found.unmet
     if right is not None and right.kind in ("differs", "failed"):
         why = right.evidence or right.numbers

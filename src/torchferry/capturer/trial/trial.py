@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import CodeType
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch.export import ExportedProgram
 from torchferry.capturer.state.outside import caches_of
 from torchferry.capturer.trial.agreement import compare_calls, run_program
 from torchferry.capturer.trial.instructions import (
+    Instruction,
     first_line,
     line_of,
     packages_of,
@@ -40,7 +40,6 @@ from torchferry.values.kinds import attempt
 
 __all__ = ["Trial", "other_line"]
 
-Instruction = tuple[CodeType, int]
 _ONLY_THERE = "at other sizes the model never runs "
 
 _LARGE = ((31, 1), (31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
@@ -131,6 +130,21 @@ class Trial:
             larger = (*self._larger(sizes, broken), *self._beyond_numbers(sizes, broken))
             found += [verdict for large in larger
                       for verdict in self._only_there(large, broken)]  # fmt: skip
+        return worst_verdict(found)
+
+    def of_other_values(self, inputs: Arguments) -> Verdict:
+        """The verdict on a call with other values, and at sizes beyond the code's numbers.
+
+        For a model that runs other code than the program was made of.
+
+        Args:
+            inputs: of a call that was found right.
+        """
+        recorded = [self.seen.normalized(call) for call in self.seen.calls]
+        values = (unlike(inputs), special_values(inputs), scaled(inputs), raised(inputs, recorded))
+        found = self._verdicts(itertools.chain.from_iterable(values))
+        for large in self._beyond_numbers(self.seen.sizes_of(self.seen.best), ()):
+            found += self._only_there(large, ())
         return worst_verdict(found)
 
     def _only_there(self, large: dict[str, int], broken: Sequence[Condition]) -> Iterator[Verdict]:
