@@ -127,7 +127,10 @@ class Trial:
                 recorded = [self.seen.normalized(call) for call in self.seen.calls]
                 found += self._verdicts([*scaled(inputs), *raised(inputs, recorded)])
             # A program that refuses large sizes is not wrong there.
-            larger = (*self._larger(sizes, broken), *self._beyond_numbers(sizes, broken))
+            larger = (
+                *_larger(self.conditions, sizes, broken),
+                *self._beyond_numbers(sizes, broken),
+            )
             found += [verdict for large in larger
                       for verdict in self._only_there(large, broken)]  # fmt: skip
         return worst_verdict(found)
@@ -170,29 +173,6 @@ class Trial:
     def _verdicts(self, inputs: Iterable[Arguments]) -> list[Verdict]:
         calls = map(self.call, inputs)
         return [self.judged(call, made=True) for call in calls if call is not None]
-
-    def _larger(
-        self, sizes: dict[str, int], broken: Sequence[Condition]
-    ) -> Iterator[dict[str, int]]:
-        """Large sizes that break the same conditions, and others only that may be dropped too.
-
-        Of two conditions that make no difference each, both together may make one.
-        """
-        names = {name for one in broken for name in one.names}
-        # All names grow as well where that keeps a difference, or a ratio, of two sizes.
-        for fixed in [names] if len(names) < 2 else [names, set[str]()]:
-            for more, times in _LARGE:
-                large = {
-                    name: size if name in fixed else size * times + more
-                    for name, size in sizes.items()
-                }
-                if (
-                    large != sizes
-                    and _breaks_no_other(self.conditions, large, broken)
-                    and (fixed or any(one.broken_by(large) for one in broken))
-                ):
-                    yield large
-                    break
 
     def _beyond_numbers(
         self, sizes: dict[str, int], broken: Sequence[Condition]
@@ -305,6 +285,30 @@ def _fits(program: ExportedProgram, inputs: Arguments) -> bool:
                 if constant != given or sizes.setdefault(size, given) != given:
                     return False
     return True
+
+
+def _larger(
+    conditions: Sequence[Condition], sizes: dict[str, int], broken: Sequence[Condition]
+) -> Iterator[dict[str, int]]:
+    """Large sizes that break the same conditions, and others only that may be dropped too.
+
+    Of two conditions that make no difference each, both together may make one.
+    """
+    names = {name for one in broken for name in one.names}
+    # All names grow as well where that keeps a difference, or a ratio, of two sizes.
+    for fixed in [names] if len(names) < 2 else [names, set[str]()]:
+        for more, times in _LARGE:
+            large = {
+                name: size if name in fixed else size * times + more
+                for name, size in sizes.items()
+            }
+            if (
+                large != sizes
+                and _breaks_no_other(conditions, large, broken)
+                and (fixed or any(one.broken_by(large) for one in broken))
+            ):
+                yield large
+                break
 
 
 def _breaks_no_other(
