@@ -115,3 +115,23 @@ def test_products_of_one_operand_keep_theirs(tmp_path, rng):
     missed = np.abs(run(path, x=inputs) - run(source, x=inputs)).max(0)
     assert missed[:48].max() < 0.01
     assert 0.01 < missed[48:72].max() < 0.1
+
+
+@pytest.mark.parametrize("levels", [3, 16, 256])
+@pytest.mark.parametrize("block", [32, 128])
+def test_eight_bits_hold_grids_of_as_many_and_fewer(rng, levels, block):
+    """GPTQ in 8 bits, or in 4 and stored in 8: whole zero points that lie anywhere."""
+    codes = rng.normal(levels / 2, levels / 6, (24, 256)).round().clip(0, levels - 1)
+    scales = rng.uniform(0.001, 0.01, (24, 256 // block)).astype(np.float16).astype(np.float32)
+    zeros = rng.integers(0, levels, scales.shape)
+    both = (np.repeat(array, block, 1) for array in (scales, zeros))
+    wide, moved = both
+    matrix = ((codes - moved) * wide).astype(np.float32)
+    grid = find_grid(matrix, 8)
+    assert np.abs(grid.values() - matrix).max() <= 2**-20 * np.abs(matrix).max()
+
+
+def test_the_largest_number_of_a_block_is_no_code_too_large():
+    """Elements that are eighths of the largest lie between -128 and 128 steps of it."""
+    matrix = np.tile(np.arange(-7, 9, dtype=np.float32) / 64, (16, 4))
+    assert np.abs(find_grid(matrix, 8).values() - matrix).max() < 1e-7

@@ -52,8 +52,10 @@ from torchferry.exporter.folder import check_target, publish
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
 from torchferry.progress import Progress, show_steps
+from torchferry.quantizer import RECIPES
 from torchferry.report import html
 from torchferry.report.model import Report
+from torchferry.sources.packed import find_scattered
 from torchferry.sources.source import Source, load_source
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.zoo.inputs.text import parameters_of
@@ -177,6 +179,22 @@ def _check_fitting(plan: _Plan, fitted: object) -> None:
         )
 
 
+def _check_groups(title: str, precisions: Sequence[str]) -> None:
+    """Refuse to round weights anew that lie on a grid of 4 bits which kernels do not have.
+
+    Raises:
+        UsageError: int4 is asked for, of a folder with such weights.
+    """
+    block = RECIPES["int4"].block
+    name = find_scattered(Path(title), block) if "int4" in precisions else ""
+    if name:
+        raise UsageError(
+            f"{title} holds {name} in groups whose columns are no runs of {block} (desc_act of "
+            "GPTQ, or small groups), so that no kernel of 4 bits keeps its grid: use int8, fp16 "
+            "or fp32"
+        )
+
+
 def _half(plan: _Plan, inputs: str | None) -> Source:
     """The model in float16, with the same inputs as in float32."""
     source = load_source(plan.title, inputs=inputs, dtype="fp16")
@@ -221,6 +239,7 @@ def _planned(
     tokenizer = read_tokenizer(model)
     source = load_source(model, inputs=inputs, dtype="fp32")
     kind = kind_of(source.model, model)
+    _check_groups(model, precisions)
     if kind == "audio":
         source = changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
     config: Any = getattr(source.model, "config", None)

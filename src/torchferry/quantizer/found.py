@@ -27,7 +27,8 @@ def find_grid(
     """The grid that every element of a matrix lies on, or ``None``.
 
     Zero points are whole numbers if they can be. Those of 4 bits may be any number (GGUF's Q4_1
-    stores the least element of a block); they are float32 then.
+    stores the least element of a block); they are float32 then. Grids of fewer bits are found
+    among those of more.
 
     Args:
         matrix: (N, K), float32.
@@ -63,11 +64,13 @@ def _fit(matrix: Array, bits: int, block: int, rounding: float, *, whole: bool) 
     slack = np.float32(rounding) * np.maximum(-low, high)
     scales, base = np.ones_like(low), np.zeros_like(low)
     left = np.arange(len(blocks))
-    for step, start in _steps(low, high, bits, whole):
+    gaps = _gaps(blocks, 2 * slack) if bits == 8 else slack
+    for step, start in _steps(low, high, gaps, bits, whole):
         part, size, begin = blocks[left], step[left], start[left]
         missed = (part - begin[:, None]) / size[:, None]
         missed -= np.round(missed)
         fits = np.abs(missed).max(1) * size <= slack[left]
+        fits &= (high[left] - begin) / size < 2**bits - 0.5  # of a step that is a fraction of one
         scales[left[fits]], base[left[fits]] = size[fits], begin[fits]
         left = left[~fits]
         if not len(left):
@@ -86,18 +89,32 @@ def _fit(matrix: Array, bits: int, block: int, rounding: float, *, whole: bool) 
     )
 
 
-def _steps(low: Array, high: Array, bits: int, whole: bool) -> Iterator[tuple[Array, Array]]:
+def _steps(
+    low: Array, high: Array, gaps: Array, bits: int, whole: bool
+) -> Iterator[tuple[Array, Array]]:
     """Steps that a grid may have, and the element whose code is 0; the likeliest first."""
     if bits == 8:
         for levels in (127, 128):
             step = _positive(np.maximum(-low, high) / np.float32(levels))
             yield step, -128 * step
-        return
     if whole:
         low, high = np.minimum(low, 0), np.maximum(high, 0)
+    if bits == 8:  # of so many levels that some two elements of a block are a step or two apart
+        for count in (1, 2, 3):
+            number = np.maximum(np.round((high - low) / gaps * np.float32(count)), 1)
+            step = np.where(number < 256, _positive((high - low) / number), np.float32(np.nan))
+            yield step, np.round(low / step) * step
+        return
     for levels in range(15, 0, -1):
         step = _positive((high - low) / np.float32(levels))
         yield step, np.round(low / step) * step if whole else low
+
+
+def _gaps(blocks: Array, slack: Array) -> Array:
+    """The least distance of two elements of each block that are not one number."""
+    gaps = np.diff(np.sort(blocks, axis=1), axis=1)
+    gaps[gaps <= slack[:, None]] = np.inf
+    return np.asarray(gaps.min(1))
 
 
 def _positive(step: Array) -> Array:

@@ -12,8 +12,9 @@ from torch.func import functional_call
 
 from torchferry.capturer import accept_aliases
 from torchferry.errors import UsageError
-from torchferry.sources.checkpoint import load_checkpoint, read_json
+from torchferry.sources.checkpoint import load_checkpoint
 from torchferry.sources.loaded import Loaded
+from torchferry.sources.mapped import read_json
 from torchferry.sources.package import call_package, import_package
 from torchferry.zoo.tasks import input_sets
 

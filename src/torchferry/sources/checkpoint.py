@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.seams.huggingface import classes_of
 from torchferry.sources.images import build_drawn
-from torchferry.sources.mapped import MappedFile, checkpoint_files, map_file, mapped_tensors
+from torchferry.sources.mapped import (
+    MappedFile,
+    checkpoint_files,
+    map_file,
+    mapped_tensors,
+    read_json,
+)
+from torchferry.sources.packed import Unpacked, read_packing, unpack_weights
 from torchferry.values.kinds import attempt
-from torchferry.zoo.library import import_transformers
+from torchferry.zoo.library import import_transformers, quiet
 
 __all__ = [
     "MappedCheckpoint",
@@ -27,7 +33,6 @@ __all__ = [
     "has_weights",
     "load_checkpoint",
     "map_checkpoint",
-    "read_json",
 ]
 
 _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts?|heads?)$")
@@ -40,7 +45,8 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.h5", "*.msgpack", "*.pt", "*.
 def load_checkpoint(folder: Path, *, encoder: bool = False) -> nn.Module:
     """Load the model whose class ``config.json`` names, in eval mode, in the dtype it is stored.
 
-    Nothing is downloaded, nothing is unpickled, and no code from the folder runs.
+    Nothing is downloaded, nothing is unpickled, and no code from the folder runs. Weights that
+    GPTQ or AWQ packed become float32, and the whole model does: see `packed`.
 
     Args:
         folder: holds ``config.json`` and one or more ``*.safetensors`` files.
@@ -50,6 +56,8 @@ def load_checkpoint(folder: Path, *, encoder: bool = False) -> nn.Module:
         UsageError: a file is missing or damaged, a weight is missing, or transformers is missing
             or does not know the class.
     """
+    if read_packing(folder) is not None:
+        return map_checkpoint(folder, encoder=encoder).model
     transformers, model_class = _filled_class(folder, encoder=encoder)
     how = {"use_safetensors": True}
     return _loaded(transformers, model_class, folder, str(folder), encoder=encoder, **how)
@@ -78,7 +86,7 @@ def build_checkpoint(folder: Path) -> nn.Module:
         model: nn.Module = model_class(read())
         return model
 
-    with _quiet(transformers):
+    with quiet(transformers):
         return build_drawn(partial(_read, folder, model_class.__name__, build))
 
 
@@ -113,8 +121,39 @@ def map_checkpoint(folder: Path, *, encoder: bool = False) -> MappedCheckpoint:
     read = partial(model_class.config_class.from_pretrained, local_files_only=True)
     config = _read(folder, model_class.__name__, partial(read, str(folder)))
     how = {"config": config, "state_dict": mapped_tensors(files)}
+    packing = read_packing(folder)
+    if packing is None:
+        model = _loaded(transformers, model_class, folder, None, encoder=encoder, **how)
+        return MappedCheckpoint(model, files)
+    unpacked = unpack_weights(packing, how["state_dict"], folder)
+    del config.quantization_config
+    how |= {"state_dict": unpacked.tensors, "dtype": torch.float32}
     model = _loaded(transformers, model_class, folder, None, encoder=encoder, **how)
-    return MappedCheckpoint(model, files)
+    _check_unpacked(model, unpacked, folder)
+    return MappedCheckpoint(model, ())
+
+
+def _check_unpacked(model: nn.Module, unpacked: Unpacked, folder: Path) -> None:
+    """Refuse packed weights of modules that keep theirs as (inputs, outputs), or had a bias."""
+    modules = dict(model.named_modules())
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    for name in sorted(unpacked.names):
+        owner = name.removesuffix(".weight")
+        names = owner, owner.removeprefix(prefix), f"{prefix}{owner}"
+        module = next((modules[one] for one in names if one in modules), None)
+        if module is None:  # transformers made one tensor of several
+            continue
+        if not isinstance(module, nn.Linear):
+            raise UsageError(
+                f"{folder} holds {name} packed, and {type(model).__name__} has a "
+                f"{type(module).__name__} there, not a Linear: give the model in floating point"
+            )
+        bias = unpacked.tensors.get(f"{owner}.bias")
+        if getattr(module, "bias", None) is None and bias is not None and bias.any():
+            raise UsageError(
+                f"{folder} holds {owner}.bias, where {type(model).__name__} with this config.json "
+                "has none; is it of the same model?"
+            )
 
 
 def _model_class(folder: Path) -> tuple[ModuleType, Any]:
@@ -171,10 +210,9 @@ def _loaded(
         local_files_only=True,
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # listed in ``found``; refused below, by name
-        dtype="auto",
-        **how,
+        **({"dtype": "auto"} | how),
     )
-    with _quiet(transformers):
+    with quiet(transformers):
         model, found = _read(folder, model_class.__name__, load)
     _check_complete(found, folder, model_class.__name__, encoder=encoder)
     loaded: nn.Module = model.eval()
@@ -217,18 +255,6 @@ def _check_complete(
         )
 
 
-def read_json(path: Path) -> Any:
-    """What a file of JSON holds.
-
-    Raises:
-        UsageError: it is no JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
-
-
 def _read_architecture(folder: Path) -> str:
     """Name of the model's class, after a look at what the folder holds."""
     if not folder.is_dir():
@@ -257,18 +283,3 @@ def _check_counts(config: Any, path: Path) -> None:
                 f"{path} is damaged: {key} is {str(value)[:40]}, and no model has more than "
                 f"{_MOST}; copy it again"
             )
-
-
-@contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Keep transformers from drawing bars and tables of its own."""
-    logging = transformers.utils.logging
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()

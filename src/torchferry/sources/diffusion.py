@@ -14,9 +14,10 @@ from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.observer.maker import Maker, size_parameters
-from torchferry.sources.checkpoint import load_checkpoint, read_json
+from torchferry.sources.checkpoint import load_checkpoint
 from torchferry.sources.components import COMPONENTS
 from torchferry.sources.loaded import Loaded
+from torchferry.sources.mapped import read_json
 from torchferry.sources.package import call_package, import_package
 
 __all__ = ["component_names", "is_diffusion", "load_component"]

@@ -20,6 +20,7 @@ from torchferry.sources.checkpoint import (
 )
 from torchferry.sources.diffusion import is_diffusion, load_component
 from torchferry.sources.factory import make_model
+from torchferry.sources.gguf import is_gguf, load_gguf
 from torchferry.sources.loaded import RANDOM, Loaded
 from torchferry.sources.sentences import is_sentence_folder, load_sentences
 from torchferry.sources.timm import load_timm
@@ -166,10 +167,16 @@ KINDS = (
     ),
     Kind(
         "a Hugging Face model folder",
-        "config.json and *.safetensors, as save_pretrained writes them",
+        "config.json and *.safetensors, as save_pretrained, GPTQModel and AutoAWQ write them",
         _is_folder,
         lambda text: Loaded(load_checkpoint(Path(text))),
         _map_folder,
+    ),
+    Kind(
+        "a .gguf file",
+        "a decoder of llama.cpp, its weights as float32",
+        is_gguf,
+        load_gguf,
     ),
     Kind(
         "a .pt2 file",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -18,7 +19,14 @@ import torch
 from torchferry.dumper.safetensors_file import Stored, stored_tensors
 from torchferry.errors import UsageError
 
-__all__ = ["MappedFile", "checkpoint_files", "map_file", "mapped_tensors", "paged_out"]
+__all__ = [
+    "MappedFile",
+    "checkpoint_files",
+    "map_file",
+    "mapped_tensors",
+    "paged_out",
+    "read_json",
+]
 
 _KINDS = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16,
@@ -72,6 +80,18 @@ def checkpoint_files(folder: Path) -> list[Path]:
         if Path(name).name != name or not (folder / name).is_file():
             raise UsageError(f"{index} names {name!r}, which is no file in the folder")
     return [folder / name for name in sorted(found)]
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds.
+
+    Raises:
+        UsageError: it is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
 
 
 def map_file(path: Path) -> MappedFile:

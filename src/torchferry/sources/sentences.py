@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from torchferry.errors import UsageError
-from torchferry.sources.checkpoint import load_checkpoint, map_checkpoint, read_json
+from torchferry.sources.checkpoint import load_checkpoint, map_checkpoint
 from torchferry.sources.loaded import Loaded
-from torchferry.sources.mapped import map_file
+from torchferry.sources.mapped import map_file, read_json
 from torchferry.zoo.inputs.text import encoder_inputs
 from torchferry.zoo.weights import seeded
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from torchferry.errors import UsageError
 
-__all__ = ["OLDEST", "check_transformers", "import_transformers"]
+__all__ = ["OLDEST", "check_transformers", "import_transformers", "quiet"]
 
 OLDEST = "4.57"
 """The oldest transformers that is tested, and that `pyproject.toml` accepts."""
@@ -52,3 +54,18 @@ def check_transformers(purpose: str, since: str) -> ModuleType:
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
+
+
+@contextmanager
+def quiet(transformers: ModuleType) -> Iterator[None]:
+    """Keep transformers from drawing bars and tables of its own."""
+    logging = transformers.utils.logging
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()

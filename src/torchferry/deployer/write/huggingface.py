@@ -10,6 +10,7 @@ from typing import Any
 
 from torchferry.deployer.layout import Graph
 from torchferry.errors import UsageError
+from torchferry.sources.gguf import is_gguf
 from torchferry.values.kinds import attempt
 from torchferry.zoo.library import import_transformers
 
@@ -27,22 +28,25 @@ _DROPPED = ("quantization_config", "_attn_implementation_autoset", "_name_or_pat
             "_model_name_or_path")  # fmt: skip
 
 
-def read_tokenizer(folder: str) -> Any:
-    """The tokenizer of a model folder; ``None`` if it has none, or is no folder.
+def read_tokenizer(source: str) -> Any:
+    """The tokenizer of a model folder or of a ``.gguf`` file; ``None`` if there is none.
 
     Raises:
         UsageError: there is one, and transformers cannot read it.
     """
-    place = Path(folder)
-    if not place.is_dir() or not any((place / name).is_file() for name in _TOKENIZER_FILES):
+    place = Path(source)
+    how: dict[str, Any] = {"local_files_only": True}
+    if is_gguf(source):
+        place, how = place.parent, how | {"gguf_file": place.name}
+    elif not place.is_dir() or not any((place / name).is_file() for name in _TOKENIZER_FILES):
         return None
-    transformers = import_transformers(f"the tokenizer of {folder}")
+    transformers = import_transformers(f"the tokenizer of {source}")
     load = transformers.AutoTokenizer.from_pretrained
-    tokenizer, error = attempt(lambda: load(folder, local_files_only=True))
+    tokenizer, error = attempt(lambda: load(str(place), **how))
     if error is not None:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise UsageError(
-            f"transformers cannot read the tokenizer of {folder}: {reason}\n"
+            f"transformers cannot read the tokenizer of {source}: {reason}\n"
             "Copy its files again, or remove them and deploy --for onnxruntime"
         )
     return tokenizer
