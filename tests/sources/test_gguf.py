@@ -37,7 +37,7 @@ def write_gguf(path, *, lost=()):
     ):  # fmt: skip
         add(number)
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list([f"w{number}" for number in range(WORDS)])
+    writer.add_token_list(["w", "0", *(f"w{number}" for number in range(WORDS - 2))])
     writer.add_token_merges(["w 0"])
     shapes = {
         "attn_q": (WIDTH, WIDTH), "attn_k": (32, WIDTH), "attn_v": (32, WIDTH),
