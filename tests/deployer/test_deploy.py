@@ -190,6 +190,7 @@ def test_an_encoder_is_compared_by_its_vectors(tmp_path):
 @pytest.mark.parametrize(
     ("name", "processor", "precisions"),
     [("vit/image-classification", "ViTImageProcessor", "fp32,fp16,int8"),
+     ("vit/image-classification", "ViTImageProcessor", "bf16"),
      ("resnet/image-classification", "ConvNextImageProcessor", "fp32"),
      ("segformer/image-segmentation", "SegformerImageProcessor", "fp32"),
      ("wav2vec2", "Wav2Vec2FeatureExtractor", "fp32,fp16,int8"),
@@ -201,6 +202,7 @@ def test_models_of_images_and_sounds(tmp_path, name, processor, precisions, monk
     sizes = {"size": {"height": 24, "width": 40}} if name.startswith("vit") else {}
     getattr(transformers, processor)(**sizes).save_pretrained(tmp_path / "model")
     runtimes = [n for n in ("onnxruntime", "optimum", "transformers.js") if RUNNERS[n].installed()]
+    runtimes = ["onnxruntime"] if precisions == "bf16" else runtimes
     out = tmp_path / "out"
     report = deploy(tmp_path / "model", out, runtimes=runtimes, precisions=precisions)
     assert report.ok, report.problems
@@ -226,7 +228,10 @@ def test_convolutions_get_eight_bits_by_recorded_ranges(tmp_path):
 BAD = [
     ({"runtimes": "onnxruntime,tensorrt"}, "there is no runtime 'tensorrt': choose from onnxr"),
     ({"runtimes": ""}, "no runtime is given: choose from"),
-    ({"precisions": "fp8"}, "there is no precision 'fp8': choose from fp32, fp16, int8, int4"),
+    (
+        {"precisions": "fp8"},
+        "there is no precision 'fp8': choose from fp32, fp16, bf16, int8, int4",
+    ),
     ({"calibrate": "x.txt"}, "are for int4: add it to --precision"),
     ({"precisions": "int4", "target_size": "much"}, "--target-size much is no size"),
     ({"precisions": "int4", "target_size": "1 MiB", "target_loss": 0.1}, "exclude each other"),

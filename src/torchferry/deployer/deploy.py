@@ -144,12 +144,12 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
         say(plan.kind)
     _check_fitting(plan, options.get("calibrate") or options.get("target_loss") or size)
     wanted = changed(plan.wanted, loss=options.get("target_loss"), size=size)
-    half = partial(_half, plan, options.get("inputs"))
+    narrow = partial(_narrow, plan, options.get("inputs"))
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
         build = partial(build_graphs, kernel=KINDS[plan.kind].kernel)
         built = (build if plan.graphs[0].parts == (MODEL,) else assemble_graphs)(
-            plan.source, half, plan.graphs, folder, wanted,
+            plan.source, narrow, plan.graphs, folder, wanted,
             steps=steps, target="onnxruntime", opset=options.get("opset"),
             budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
@@ -195,9 +195,9 @@ def _check_groups(title: str, precisions: Sequence[str]) -> None:
         )
 
 
-def _half(plan: _Plan, inputs: str | None) -> Source:
-    """The model in float16, with the same inputs as in float32."""
-    source = load_source(plan.title, inputs=inputs, dtype="fp16")
+def _narrow(plan: _Plan, inputs: str | None, dtype: str) -> Source:
+    """The model in half precision, with the same inputs as in float32."""
+    source = load_source(plan.title, inputs=inputs, dtype=dtype)
     if plan.kind != "audio":
         return source
     return changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])

@@ -176,6 +176,12 @@ def check_runtimes(
             f"{title} has no tokenizer, and {wanting[0]} does not run without: give a model "
             "folder that holds one, or deploy --for onnxruntime"
         )
+    other = [name for name in runtimes if name != "onnxruntime"]
+    if "bf16" in precisions and other:
+        raise UsageError(
+            f"{other[0]} takes no tensors of bfloat16 on a CPU: leave bf16 out of --precision, or "
+            "deploy it --for onnxruntime"
+        )
     frames = getattr(config, "max_source_positions", _POSITIONS)
     if kind == "speech" and "genai" in runtimes and frames != _POSITIONS:
         raise UsageError(

@@ -20,7 +20,7 @@ MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model_merged"
 GENAI = {1: ("genai_model",), 2: ("genai_encoder", "genai_decoder")}
 """The same for genai, by how many there are: see `grouped` and `merge` for what is different."""
 RUNTIMES = ("onnxruntime", "genai", "optimum", "transformers.js")
-PRECISIONS = ("fp32", "fp16", "int8", "int4")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "int4")
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Graph:
     Attributes:
         name: as reports call it.
         end: of its files' names: ``_q4`` is ``onnx/model_q4.onnx``, as transformers.js wants it.
-        floats: what is not quantized: ``fp32`` or ``fp16``.
+        floats: what is not quantized: ``fp32``, ``fp16`` or ``bf16``.
         recipe: bits of the weights, ``int8`` or ``int4``; empty for none.
-        dtype: what transformers.js calls it.
+        dtype: what transformers.js calls it; empty if it runs there in no form.
         parts: what its files are called without the end, the one that gives logits last.
     """
 
@@ -55,13 +55,14 @@ class Graph:
 
     @property
     def exact(self) -> bool:
-        """Whether it has to give the same tokens as PyTorch."""
-        return not self.recipe
+        """Whether it has to give the same tokens as PyTorch in float32."""
+        return not self.recipe and self.floats != "bf16"
 
 
 GRAPHS = (
     Graph("fp32", "", "fp32", "", "fp32"),
     Graph("fp16", "_fp16", "fp16", "", "fp16"),
+    Graph("bf16", "_bf16", "bf16", "", ""),
     Graph("int8", "_quantized", "fp32", "int8", "q8"),
     Graph("int4", "_q4", "fp32", "int4", "q4"),
     Graph("int4+fp16", "_q4f16", "fp16", "int4", "q4f16"),

@@ -16,6 +16,10 @@ from torchferry.report.quantity import bytes_text, counted
 
 __all__ = ["report", "tables"]
 
+_BFLOAT16 = (
+    "bf16 holds weights in bfloat16. onnxruntime has few kernels for it on a CPU: the other nodes "
+    "compute in float32 between casts, which saves bytes and costs time."
+)
 _SHOWN = 16  # weights in the picture of sensitivity
 
 
@@ -78,6 +82,8 @@ def tables(graphs: Sequence[Graph], built: Built, proof: Proof) -> list[tuple[st
         notes.append(
             f"{built.kept} weights lay on a grid of 4 bits already: int4 keeps it exactly."
         )
+    if any(graph.floats == "bf16" for graph in graphs):
+        notes.append(_BFLOAT16)
     accuracy = Table(columns, rows, note=" ".join(filter(None, notes)))
     cells = tuple((r.runtime, r.version or "-", r.graph.name, _seen(r)) for r in proof.runs)
     seen = Table(("runtime", "version", "precision", "outputs"), cells)

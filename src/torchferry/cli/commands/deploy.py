@@ -22,7 +22,7 @@ _PrecisionOption = Annotated[
     str,
     typer.Option(
         metavar="PRECISION,…",
-        help="fp32, fp16, int8, int4; runtimes that are not told otherwise take the first.",
+        help="fp32, fp16, bf16, int8, int4; runtimes that are not told otherwise take the first.",
     ),
 ]
 _CalibrateOption = Annotated[

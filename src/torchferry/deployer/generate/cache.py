@@ -6,15 +6,18 @@ import inspect
 from functools import cache
 from typing import Any
 
-import numpy as np
 import onnxruntime
 import torch
 
 from torchferry.deployer.generate.inputs import check_prompt, check_tokens
 from torchferry.errors import UsageError
+from torchferry.runner import to_tensor
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["KeepsCache", "cache_class", "cache_name", "empty_cache", "own_cache"]
+__all__ = ["KeepsCache", "as_value", "cache_class", "cache_name", "empty_cache", "own_cache"]
+
+_KINDS = {"tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}
+_BFLOAT16 = 16  # of ONNX
 
 
 @cache
@@ -38,8 +41,10 @@ def cache_class() -> type[Any]:
         def reorder_cache(self, beam_idx: torch.Tensor) -> None:
             """Put the sequences of a batch in another order, as beams are chosen."""
             for name, value in self.values.items():
-                rows = np.ascontiguousarray(value.numpy()[beam_idx.numpy()])
-                self.values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(rows)
+                kept = to_tensor(value)
+                if kept is None:  # keys and values are numbers
+                    raise AssertionError
+                self.values[name] = as_value(kept[beam_idx])
 
         def crop(self, *_: int) -> None:
             """Refuse to forget tokens.
@@ -103,5 +108,22 @@ def cache_name() -> str:
 def empty_cache(value: Any, batch: int) -> onnxruntime.OrtValue:
     """A cache that holds no token, for one input of a graph: (batch, heads, 0, size)."""
     heads, size = value.shape[1], value.shape[3]
-    kind = np.float16 if value.type == "tensor(float16)" else np.float32
-    return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((batch, heads, 0, size), kind))
+    return as_value(torch.zeros(batch, heads, 0, size), value.type)
+
+
+def as_value(tensor: torch.Tensor, kind: str = "") -> onnxruntime.OrtValue:
+    """A copy of a tensor as onnxruntime has it.
+
+    Args:
+        tensor: of any dtype that ONNX has and numpy, or of bfloat16.
+        kind: of an input of a graph, which numbers are cast to.
+    """
+    if kind and tensor.is_floating_point():
+        tensor = tensor.to(_KINDS.get(kind, torch.float32))
+    elif kind == "tensor(int64)":
+        tensor = tensor.to(torch.int64)
+    tensor = tensor.contiguous()
+    if tensor.dtype != torch.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
+    bits = tensor.view(torch.int16).numpy()  # numpy has no bfloat16
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _BFLOAT16)

@@ -12,7 +12,13 @@ import onnxruntime
 import torch
 from torch import nn
 
-from torchferry.deployer.generate.cache import KeepsCache, cache_name, empty_cache, own_cache
+from torchferry.deployer.generate.cache import (
+    KeepsCache,
+    as_value,
+    cache_name,
+    empty_cache,
+    own_cache,
+)
 from torchferry.deployer.generate.decoder import (
     PAST,
     PRESENT,
@@ -78,7 +84,7 @@ class _SessionEncoder(nn.Module):
             "input_features": input_features,
         }
         feeds = {
-            name: _value(tensor, kind)
+            name: as_value(tensor, kind)
             for name, kind in self.types.items()
             if (tensor := known.get(name)) is not None
         }
@@ -175,7 +181,7 @@ def _step(
         "input_ids": ids, "encoder_hidden_states": states, "encoder_attention_mask": mask,
     }  # fmt: skip
     feeds = {
-        name: _value(tensor, model.inputs[name].type)
+        name: as_value(tensor, model.inputs[name].type)
         for name, tensor in tensors.items()
         if name in model.inputs
     }
@@ -193,15 +199,6 @@ def _step(
     kept = {name.replace(PRESENT, PAST, 1): value for name, value in results.items()}
     held.values = {**held.values, **kept}
     return logits.float()
-
-
-def _value(tensor: torch.Tensor, kind: str) -> onnxruntime.OrtValue:
-    """A tensor in the dtype that a graph wants."""
-    if tensor.is_floating_point():
-        tensor = tensor.half() if kind == "tensor(float16)" else tensor.float()
-    elif kind == "tensor(int64)":
-        tensor = tensor.to(torch.int64)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.contiguous().numpy())
 
 
 GENERATORS = {"decoder": load_decoder, "seq2seq": load_seq2seq, "speech": load_seq2seq}

@@ -35,7 +35,7 @@ class Likeness:
     least: float
     largest: float
 
-    limits: ClassVar[Mapping[str, float]] = {"fp32": 1e-5, "fp16": 1e-3, "int8": 0.1}
+    limits: ClassVar[Mapping[str, float]] = {"fp32": 1e-5, "fp16": 1e-3, "bf16": 1e-2, "int8": 0.1}
 
     @property
     def distance(self) -> float:

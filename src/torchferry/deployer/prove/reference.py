@@ -140,15 +140,15 @@ class Agreement:
     largest: float
 
     limits: ClassVar[Mapping[str, float]] = {
-        "fp32": 1e-6, "fp16": 1e-3, "int8": 0.1, "int4": 1.0, "int4+fp16": 1.0,
+        "fp32": 1e-6, "fp16": 1e-3, "bf16": 0.05, "int8": 0.1, "int4": 1.0, "int4+fp16": 1.0,
     }  # fmt: skip
 
     @property
     def distance(self) -> float:
         """What ``limits`` are held against, in nats.
 
-        fp32 and fp16 round. What int8 and int4 lose is for the user to judge, and beyond their
-        limits there is nothing left to judge.
+        fp32, fp16 and bf16 round. What int8 and int4 lose is for the user to judge, and beyond
+        their limits there is nothing left to judge.
         """
         return self.kl
 

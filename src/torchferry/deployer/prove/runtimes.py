@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from torchferry.deployer.generate.cache import as_value
 from torchferry.deployer.generate.seq2seq import GENERATORS
 from torchferry.deployer.kind import Kind, task_of
 from torchferry.deployer.layout import FOLDER, Graph, genai_files, optimum_names
@@ -24,7 +25,7 @@ from torchferry.deployer.prove.corpus import Batch, Prompt, Sound
 from torchferry.deployer.prove.likeness import Feeds, Outputs
 from torchferry.deployer.prove.reference import Generated, generated
 from torchferry.errors import FerryError, RunError
-from torchferry.runner import open_session
+from torchferry.runner import open_session, to_tensor
 from torchferry.values.kinds import attempt
 
 __all__ = ["RUNNERS", "Request", "Runner", "generate_there", "outputs_there"]
@@ -130,10 +131,10 @@ def _outputs_in_onnxruntime(folder: Path, graph: Graph, feeds: Sequence[Feeds]) 
     names = [value.name for value in session.get_outputs()]
     found: list[Outputs] = []
     for fed in feeds:
-        halves = {value.name for value in session.get_inputs() if "16" in value.type}
-        arrays = {n: (x.half() if n in halves else x).numpy() for n, x in fed.items()}
-        results = session.run(names, arrays)
-        found.append(dict(zip(names, map(torch.as_tensor, results), strict=True)))
+        kinds = {value.name: value.type for value in session.get_inputs()}
+        values = {name: as_value(x, kinds[name]) for name, x in fed.items()}
+        results = map(to_tensor, session.run_with_ort_values(names, values))
+        found.append({n: x for n, x in zip(names, results, strict=True) if x is not None})
     return found
 
 

@@ -39,7 +39,7 @@ _SIZES = {"past_key_values_0_decoder_key_dim_2": "past_sequence_length"}
 
 def assemble_graphs(
     source: Source,
-    load_half: Callable[[], Source],
+    load: Callable[[str], Source],
     graphs: Sequence[Graph],
     folder: Path,
     wanted: Wanted,
@@ -51,7 +51,7 @@ def assemble_graphs(
 
     Args:
         source: the model in float32, with inputs of steps of its decoder.
-        load_half: gives the model in float16.
+        load: gives the model in ``fp16`` or ``bf16``.
         graphs: to write: each is two files.
         folder: of the deployment.
         wanted: of the graphs in 4 bits.
@@ -62,7 +62,7 @@ def assemble_graphs(
     place = folder / "parts"
     choice: Choice | None = None
     for floats in dict.fromkeys(graph.floats for graph in graphs):
-        this = source if floats == "fp32" else load_half()
+        this = source if floats == "fp32" else load(floats)
         _export_parts(this, place / floats, floats, built, steps, **options)
     (folder / graphs[0].path).parent.mkdir(exist_ok=True)
     for graph in graphs:

@@ -47,8 +47,8 @@ __all__ = [
     "size_of",
 ]
 
-_BASES = {graph.floats: graph for graph in GRAPHS if graph.exact}
-"""The graphs that quantized graphs are made from, by ``fp32`` and ``fp16``."""
+_BASES = {graph.floats: graph for graph in GRAPHS if not graph.recipe}
+"""The graphs that quantized graphs are made from, by ``fp32``, ``fp16`` and ``bf16``."""
 RENAMED = {"token_embeddings": "last_hidden_state"}
 """Outputs that optimum finds under another name than sentence-transformers gives them."""
 FLOATS = ("pixel_values", "input_values", "input_features")
@@ -85,7 +85,7 @@ class Built:
         kept: how many weights lay on a grid of 4 bits already, and stay there.
         fitted: how many weights were fitted to texts.
         floats: how many convolutions of int8 stay floats, as they cost most.
-        exports: the reports of the graphs in floating point, by ``fp32`` and ``fp16``.
+        exports: the reports of the graphs in floating point, by ``fp32`` and so on.
     """
 
     sizes: dict[str, int] = field(default_factory=dict)
@@ -156,20 +156,16 @@ def _each_node(nodes: list[Any]) -> Iterator[Any]:
 
 
 def _widen_inputs(graph: Any) -> None:
-    """Let images and sounds be float32 in float16 too, as processors make them."""
+    """Let images and sounds be float32 in half precision too, as processors make them."""
     for given in graph.input:
-        if (
-            given.name not in FLOATS
-            or given.type.tensor_type.elem_type != onnx.TensorProto.FLOAT16
-        ):
+        kind = given.type.tensor_type.elem_type
+        if given.name not in FLOATS or kind == onnx.TensorProto.FLOAT:
             continue
         given.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
         half = f"{given.name}.half"
         for node in _each_node(list(graph.node)):
             node.input[:] = [half if name == given.name else name for name in node.input]
-        cast = onnx.helper.make_node(
-            "Cast", [given.name], [half], name=half, to=onnx.TensorProto.FLOAT16
-        )
+        cast = onnx.helper.make_node("Cast", [given.name], [half], name=half, to=kind)
         graph.node.insert(0, cast)
 
 
@@ -183,7 +179,7 @@ def _rename_outputs(graph: Any) -> None:
 
 def build_graphs(
     source: Source,
-    load_half: Callable[[], Source],
+    load: Callable[[str], Source],
     graphs: Sequence[Graph],
     folder: Path,
     wanted: Wanted,
@@ -196,7 +192,7 @@ def build_graphs(
 
     Args:
         source: the model in float32.
-        load_half: gives the model in float16.
+        load: gives the model in ``fp16`` or ``bf16``.
         graphs: to write.
         folder: of the deployment.
         wanted: of the quantized graphs.
@@ -209,7 +205,7 @@ def build_graphs(
         if any(graph.floats == floats for graph in graphs):
             path = folder / base.path
             path.parent.mkdir(exist_ok=True)
-            this = source if floats == "fp32" else load_half()
+            this = source if floats == "fp32" else load(floats)
             built.exports[floats] = export_graph(this, path, steps, **options)
     choice: Choice = frozenset(), {}
     narrow = [graph for graph in graphs if graph.recipe == "int4"]
