@@ -82,6 +82,70 @@ def test_smollm_speaks_as_before(tmp_path):
     assert "quantization_config" not in settings
 
 
+PICTURES = """
+import torch
+
+def pictures(count, seed):
+    \"\"\"Waves in ten directions in noise, of any phase and length; the direction of each.\"\"\"
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(10, (count,), generator=draw)
+    angle = labels * torch.pi / 10
+    lengths, phases = (torch.rand(count, 1, 1, generator=draw) for _ in range(2))
+    y, x = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    along = x * angle.cos()[:, None, None] + y * angle.sin()[:, None, None]
+    waves = (along * (0.5 + lengths) + 6.28 * phases).sin()
+    noise = torch.randn(count, 3, 32, 32, generator=draw)
+    return waves[:, None] * torch.tensor([1.0, 0.5, -0.7])[:, None, None] + noise, labels
+
+sets = [{"pixel_values": pictures(count, 7)[0]} for count in (16, 24)]
+"""
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit"])
+def test_an_image_model_sees_what_it_saw(tmp_path, name):
+    """A model that learned to tell directions apart tells them apart in 8 bits too."""
+    transformers = pytest.importorskip("transformers")
+    file = tmp_path / "pictures.py"
+    file.write_text(PICTURES)
+    names = {}
+    exec(compile(PICTURES, "pictures.py", "exec"), names)  # noqa: S102  (text above)
+    torch.manual_seed(0)
+    if name == "resnet":
+        config = transformers.ResNetConfig(
+            embedding_size=16, hidden_sizes=[32, 64], depths=[2, 2], layer_type="basic",
+            num_labels=10, downsample_in_first_stage=True,
+        )  # fmt: skip
+        model = transformers.ResNetForImageClassification(config)
+    else:
+        config = transformers.ViTConfig(
+            hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128,
+            image_size=32, patch_size=8, num_labels=10,
+        )  # fmt: skip
+        model = transformers.ViTForImageClassification(config)
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+    for step in range(300):
+        x, labels = names["pictures"](64, 100 + step)
+        model(pixel_values=x, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval().save_pretrained(tmp_path / "model")
+    report = deploy(
+        tmp_path / "model", tmp_path / "out", precisions="fp32,fp16,int8", inputs=f"{file}:sets"
+    )
+    assert report.ok, report.problems
+    x, labels = names["pictures"](1000, 1)
+    right = {}
+    for precision in ("fp32", "fp16", "int8"):
+        logits = tf.load(tmp_path / "out", precision=precision)(pixel_values=x).logits
+        right[precision] = float((logits.argmax(-1) == labels).float().mean())
+        one = tf.load(tmp_path / "out", precision=precision)(pixel_values=x[:1]).logits
+        assert torch.allclose(one, logits[:1], atol=0.05 * float(logits.abs().max()))
+    assert right["fp32"] > 0.8
+    assert right["int8"] > right["fp32"] - 0.01
+    sizes = {graph["name"]: graph["bytes"] for graph in report.data["graphs"]}
+    assert sizes["int8"] < sizes["fp16"] < sizes["fp32"]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_gives_its_tokens_in_genai(family, tmp_path):
     if not installed("genai"):

@@ -70,6 +70,31 @@ def test_what_costs_most_stays_in_floats(tmp_path, rng):
         assert np.corrcoef(wanted.ravel(), ours.ravel())[0, 1] > 0.98
 
 
+def test_what_an_output_hardly_reads_may_be_wrong(tmp_path, rng):
+    """Of two convolutions the noisier one is scaled down behind it: the other stays in floats."""
+    x = value("x", ["n", 16, 8, 8])
+    ws = [(rng.standard_normal((16, 16, 2, 2)) / 8).astype(np.float32) for _ in range(2)]
+    for number, spread in enumerate((30, 3000)):
+        ws[number] *= np.geomspace(1 / spread, spread, 16).astype(np.float32)[:, None, None, None]
+    nodes, small = [], []
+    for number, w in enumerate(ws):
+        conv = ir.node("Conv", [x, weight(f"w{number}", w)])
+        conv.outputs[0].name, conv.outputs[0].type = f"y{number}", x.type
+        nodes.append(conv)
+        factor = np.abs(w).sum((1, 2, 3)).reshape(16, 1, 1) * (1, 1e5)[number]
+        small.append(weight(f"f{number}", factor.astype(np.float32)))
+        nodes.append(ir.node("Div", [conv.outputs[0], small[-1]]))
+    nodes.append(ir.node("Add", [nodes[1].outputs[0], nodes[3].outputs[0]]))
+    weights = [node.inputs[1] for node in nodes[:4:2]] + small
+    source = save_model(tmp_path / "m.onnx", [x], nodes, weights)
+    given = feeds(rng)
+    seen = record_ranges(source, list(find_convolutions(io.load(source).graph)), given)
+    first, second = (one.noise(seen) for one in find_convolutions(io.load(source).graph))
+    assert second > 2 * first
+    done, count = quantize_image_model(source, tmp_path / "q.onnx", RECIPES["int8-dynamic"], given)
+    assert (count, {*done.bits}) == (1, {"w1"})
+
+
 def test_a_model_that_eight_bits_destroy_is_refused(tmp_path, rng, monkeypatch):
     source = save_chain(tmp_path / "m.onnx", rng, spread=1)
     monkeypatch.setattr(ranges, "_ENOUGH", 2.0)

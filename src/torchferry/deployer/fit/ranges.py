@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torchferry.runner import open_session
 __all__ = ["quantize_image_model", "record_ranges"]
 
 _ENOUGH = 0.99  # mean cosine of the outputs' vectors
+_SECONDS = 120.0  # for measuring what convolutions cost
 _DEAD = 1e-8  # of the mean power: a channel with less says nothing
 _SHARE = 8  # of the convolutions, one in so many is left out at a time
 
@@ -30,7 +32,9 @@ def quantize_image_model(
 ) -> tuple[Quantized, int]:
     """Write a graph with products, and convolutions if most weights are theirs, in 8 bits.
 
-    Convolutions that cost most stay floats, as many as it takes until outputs are near.
+    Convolutions that cost most stay floats, as many as it takes until outputs are near. What one
+    costs is measured, alone in 8 bits, if not all can have them; the likeliest first, as long as
+    there is time.
 
     Args:
         source: the graph in float32.
@@ -49,8 +53,12 @@ def quantize_image_model(
     noise = {one.name: one.noise(seen) for one in found}
     worst = sorted(noise, key=lambda name: -noise[name])
     wanted = list(_outputs(source, feeds))
-    count = 0
+    count, measured = 0, False
     while True:
+        if count and not measured:
+            costs = _measure(source, path, recipe, feeds, seen=seen, names=worst, wanted=wanted)
+            measured = True
+            worst = sorted(worst, key=lambda name: (-costs.get(name, 0.0), -noise[name]))
         done = quantize_file(source, path, recipe, seen=seen, floats=worst[:count])
         near = compare_outputs(list(_outputs(path, feeds)), wanted, feeds)
         enough = near.mean >= _ENOUGH and near.distance <= near.limits["int8"]
@@ -62,6 +70,28 @@ def quantize_image_model(
                 f"8 bits cost {source.name} too much in every convolution: use fp16, or give "
                 "inputs like those that the model will see by --inputs"
             )
+
+
+def _measure(
+    source: Path,
+    path: Path,
+    recipe: Recipe,
+    feeds: Sequence[Feeds],
+    *,
+    seen: Mapping[str, Range],
+    names: Sequence[str],
+    wanted: Sequence[Outputs],
+) -> dict[str, float]:
+    """1 less the cosine of the outputs if one convolution alone has 8 bits, by name."""
+    costs: dict[str, float] = {}
+    began = time.monotonic()
+    for name in names:
+        if time.monotonic() - began > _SECONDS:
+            break
+        others = [other for other in names if other != name]
+        quantize_file(source, path, recipe, seen=seen, floats=others)
+        costs[name] = 1 - compare_outputs(list(_outputs(path, feeds)), wanted, feeds).mean
+    return costs
 
 
 def record_ranges(
