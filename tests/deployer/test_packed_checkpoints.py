@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import torchferry as tf
+from deployer_folders import save_wide_llama
 from packed_folders import save_packed
 from torchferry.deployer import deploy
 from torchferry.errors import UsageError
@@ -65,6 +66,24 @@ def test_groups_that_no_kernel_has_are_refused_in_4_bits_alone(tmp_path):
     with pytest.raises(UsageError, match=r"in groups whose columns are no runs of 32 \(desc_act"):
         deploy(folder, tmp_path / "out", precisions="fp32,int4")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_grid_of_torchao_is_kept(tmp_path):
+    quantization = pytest.importorskip("torchao.quantization")
+    transformers = pytest.importorskip("transformers")
+    kinds = {"weight_dtype": torch.int4, "granularity": quantization.PerGroup(32)}
+    config = transformers.TorchAoConfig(quantization.IntxWeightOnlyConfig(**kinds))
+    source = save_wide_llama(tmp_path / "plain")
+    read = transformers.LlamaForCausalLM.from_pretrained
+    model = read(source, quantization_config=config, dtype=torch.float32)
+    model.save_pretrained(tmp_path / "packed")
+    report = deploy(tmp_path / "packed", tmp_path / "out", precisions="int4")
+    assert report.ok, report.problems
+    assert (report.data["kept"], report.data["fitted"]) == (14, 0)
+    found = stored_weights(tmp_path / "out/onnx/model_q4.onnx")
+    wanted = model.model.layers[1].mlp.down_proj.weight.dequantize().numpy()
+    assert np.abs(found["model.layers.1.mlp.down_proj.weight"] - wanted).max() < 1e-6
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from packed_folders import save_packed
 from torchferry.errors import UsageError
 from torchferry.sources.checkpoint import load_checkpoint, map_checkpoint
-from torchferry.sources.packed import find_scattered, read_packing
+from torchferry.sources.packed import find_scattered, read_packing, unpack_parameters
 
 CASES = {
     "gptq": {"method": "gptq"},
@@ -152,3 +152,39 @@ def test_folders_of_other_kinds_are_left_to_transformers(tmp_path):
     (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "hqq"}}')
     assert read_packing(tmp_path) is None
     assert find_scattered(tmp_path, 32) == ""
+
+
+class Halves(torch.Tensor):
+    """A weight as torchao's classes are made: whole numbers and a scale inside it."""
+
+    @staticmethod
+    def __new__(cls, codes, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype)
+
+    def __init__(self, codes, scale):
+        self.codes, self.scale = codes, scale
+
+    def __tensor_flatten__(self):
+        return ["codes", "scale"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].codes, args[0].scale)
+        raise NotImplementedError(function)
+
+    def dequantize(self):
+        return self.codes * self.scale
+
+
+def test_weights_made_of_tensors_become_floats():
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+    codes = torch.randint(-8, 8, (4, 4), generator=torch.Generator().manual_seed(0))
+    packed = torch.nn.Parameter(Halves(codes, torch.tensor(0.25)), requires_grad=False)
+    model[0].weight = model[2].weight = packed
+    kept = model[1].weight
+    unpack_parameters(model)
+    assert type(model[0].weight) is torch.nn.Parameter
+    assert torch.equal(model[0].weight, codes * 0.25)
+    assert model[2].weight is model[0].weight
+    assert model[1].weight is kept

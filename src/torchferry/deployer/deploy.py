@@ -55,7 +55,7 @@ from torchferry.progress import Progress, show_steps
 from torchferry.quantizer import RECIPES
 from torchferry.report import html
 from torchferry.report.model import Report
-from torchferry.sources.packed import find_scattered
+from torchferry.sources.packed import find_scattered, unpack_parameters
 from torchferry.sources.source import Source, load_source
 from torchferry.values.fast_path import disable_fast_paths
 from torchferry.zoo.inputs.text import parameters_of
@@ -198,6 +198,7 @@ def _check_groups(title: str, precisions: Sequence[str]) -> None:
 def _narrow(plan: _Plan, inputs: str | None, dtype: str) -> Source:
     """The model in half precision, with the same inputs as in float32."""
     source = load_source(plan.title, inputs=inputs, dtype=dtype)
+    unpack_parameters(source.model)
     if plan.kind != "audio":
         return source
     return changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
@@ -238,6 +239,7 @@ def _planned(
 ) -> _Plan:
     tokenizer = read_tokenizer(model)
     source = load_source(model, inputs=inputs, dtype="fp32")
+    unpack_parameters(source.model)
     kind = kind_of(source.model, model)
     _check_groups(model, precisions)
     if kind == "audio":

@@ -2,8 +2,8 @@
 
 Read `grid` (a matrix on a grid of 4 or 8 bits), `linears` (which products of a graph can be
 stored so), `blocks` and `dynamic` (how the two kernels of onnxruntime want them), `recipe` and
-`quantize`, which puts them together; `found` recovers grids that weights lie on already, `gptq`
-and `choice` make better ones of calibration data.
+`quantize`, which puts them together; `found` recovers grids that weights lie on already, `gptq`,
+`scaling` and `choice` make better ones of calibration data; `static` is for convolutions.
 """
 
 from torchferry.quantizer.grid import Grid, round_to_grid

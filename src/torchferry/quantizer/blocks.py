@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Stored:
         shape: (N, K).
         rests: (blocks, N): what the elements of a block have beside the grid's, where its zero
             point is no whole number; ``None`` if all are.
+        factors: (K,): what the operand is multiplied by first; ``None`` for nothing.
     """
 
     codes: ir.Value
@@ -44,6 +45,7 @@ class Stored:
     block: int
     shape: tuple[int, int]
     rests: ir.Value | None = None
+    factors: ir.Value | None = None
 
     @property
     def nbytes(self) -> int:
@@ -53,8 +55,8 @@ class Stored:
     @property
     def values(self) -> tuple[ir.Value, ...]:
         """The initializers."""
-        kernel = self.codes, self.scales, self.zeros
-        return kernel if self.rests is None else (*kernel, self.rests)
+        others = [value for value in (self.rests, self.factors) if value is not None]
+        return self.codes, self.scales, self.zeros, *others
 
 
 def store_blocks(
@@ -69,7 +71,8 @@ def store_blocks(
     Rows that lie on a grid already stay on it.
 
     Args:
-        linears: the products; the rows of their weights (N, K) stand below each other.
+        linears: the products; the rows of their weights (N, K) stand below each other. Their
+            grids have the same factors.
         recipe: the size of a block.
         bits: 4 or 8.
         scratch: gets the tensors.
@@ -84,7 +87,12 @@ def store_blocks(
 
     shape = (sum(one.shape[0] for one in linears), linears[0].shape[1])
     name = "+".join(one.name for one in linears)
-    return _store(name, linears[0].weight, shape, each(), scratch)
+    stored = _store(name, linears[0].weight, shape, each(), scratch)
+    first = known.get(linears[0].name)
+    if first is None or first.factors is None:
+        return stored
+    factors = first.factors.astype((linears[0].weight.dtype or ir.DataType.FLOAT).numpy())
+    return replace(stored, factors=scratch.store(f"{name}.factors", [factors]))
 
 
 def store_rows(table: Table, recipe: Recipe, scratch: Scratch) -> Stored:
@@ -147,9 +155,13 @@ def multiply(
 ) -> tuple[list[ir.Node], list[ir.Value]]:
     """The nodes that take the place of products of one operand, and the output of each."""
     first = linears[0].node
+    operand, nodes = first.inputs[0], list[ir.Node]()
+    if stored.factors is not None:
+        nodes.append(ir.node("Mul", [operand, stored.factors]))
+        operand = nodes[0].outputs[0]
     product = ir.node(
         "MatMulNBits",
-        [first.inputs[0], stored.codes, stored.scales, stored.zeros],
+        [operand, stored.codes, stored.scales, stored.zeros],
         {
             "K": stored.shape[1],
             "N": stored.shape[0],
@@ -160,9 +172,10 @@ def multiply(
         domain=MICROSOFT,
         name=first.name,
     )
-    nodes, parts = [product], list(product.outputs)
+    nodes.append(product)
+    parts = list(product.outputs)
     if stored.rests is not None:
-        nodes += _add_rests(first.inputs[0], product, stored, stored.rests)
+        nodes += _add_rests(operand, product, stored, stored.rests)
         parts = list(nodes[-1].outputs)
     if len(linears) > 1:
         content = np.array([one.shape[0] for one in linears], np.int64)

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Grid:
-    """A matrix of N rows and K columns: ``(code - zero) * scale``.
+    """A matrix of N rows and K columns: ``(code - zero) * scale * factor``.
 
     Attributes:
         codes: uint8, (N, blocks * block): the columns past K are padding and stand for 0.
@@ -22,6 +22,7 @@ class Grid:
         zeros: (N, blocks), uint8; float32 where they are no whole numbers.
         bits: 4 or 8.
         columns: K.
+        factors: float32, (K,): what inputs are multiplied by first; ``None`` for nothing.
     """
 
     codes: Array
@@ -29,6 +30,7 @@ class Grid:
     zeros: Array
     bits: int
     columns: int
+    factors: Array | None = None
 
     @property
     def block(self) -> int:
@@ -40,7 +42,8 @@ class Grid:
         rows, blocks = self.scales.shape
         codes = self.codes.reshape(rows, blocks, -1).astype(np.float32)
         values = (codes - self.zeros[..., None]) * self.scales[..., None]
-        return np.ascontiguousarray(values.reshape(rows, -1)[:, : self.columns])
+        matrix = values.reshape(rows, -1)[:, : self.columns]
+        return np.ascontiguousarray(matrix if self.factors is None else matrix * self.factors)
 
     def divided(self) -> tuple[Grid, Array]:
         """A grid with whole zero points, and what all elements of a block have beside it.

@@ -173,7 +173,7 @@ def _quantize_blocks(
         one.weight: 8 if one.name in wide else recipe.head if one.weight is last else recipe.bits
         for one in linears
     }
-    for group in _groups(linears, counts, stored):
+    for group in _groups(linears, counts, stored, grids):
         weight, count = group[0].weight, counts[group[0].weight]
         if weight not in stored:
             known = {} if count != recipe.bits else grids
@@ -185,7 +185,10 @@ def _quantize_blocks(
 
 
 def _groups(
-    linears: Sequence[Linear], counts: Mapping[ir.Value, int], stored: Collection[ir.Value]
+    linears: Sequence[Linear],
+    counts: Mapping[ir.Value, int],
+    stored: Collection[ir.Value],
+    grids: Mapping[str, Grid],
 ) -> list[list[Linear]]:
     """Products of one operand in the same number of bits, as those of attention; others alone.
 
@@ -195,7 +198,9 @@ def _groups(
     groups: dict[tuple[object, ...], list[Linear]] = {}
     for number, one in enumerate(linears):
         alone = uses[one.weight] > 1 or one.weight in stored
-        key = (number,) if alone else (one.node.inputs[0], counts[one.weight], one.weight.dtype)
+        factors = grids[one.name].factors if one.name in grids else None
+        shared = one.node.inputs[0], counts[one.weight], one.weight.dtype, id(factors)
+        key: tuple[object, ...] = (number,) if alone else shared
         group = groups.setdefault(key, [])
         if len(group) == _TOGETHER:  # what is computed at once is in memory twice
             groups[number, *key] = group

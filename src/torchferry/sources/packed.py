@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from torchferry.errors import UsageError
 from torchferry.sources.mapped import checkpoint_files, map_file, mapped_tensors, read_json
 
-__all__ = ["Packing", "Unpacked", "find_scattered", "read_packing", "unpack_weights"]
+__all__ = [
+    "Packing", "Unpacked", "find_scattered", "read_packing", "unpack_parameters", "unpack_weights",
+]  # fmt: skip
 
 _WORD = 32
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
@@ -131,6 +134,22 @@ def find_scattered(folder: Path, block: int) -> str:
         if whole is not None and (whole != whole[:, :1]).any():
             return f"{owner}.weight"
     return ""
+
+
+def unpack_parameters(model: nn.Module) -> None:
+    """Replace, in place, parameters that are tensors made of tensors, as torchao's, by floats.
+
+    What such a class does to the other operand of a product, as rounding it, is not done any more.
+    """
+    plain = {
+        packed: nn.Parameter(packed.dequantize(), requires_grad=False)
+        for packed in model.parameters()
+        if hasattr(type(packed), "__tensor_flatten__")
+    }
+    for module in model.modules() if plain else ():
+        for name, packed in list(module.named_parameters(recurse=False)):
+            if packed in plain:  # tied weights stay tied
+                setattr(module, name, plain[packed])
 
 
 def _read(

@@ -16,10 +16,10 @@ from torch import nn
 
 from torchferry.deployer.fit.sensitivity import replaced_weight
 from torchferry.deployer.prove.reference import predict
-from torchferry.quantizer.gptq import fit_grid
 from torchferry.quantizer.grid import Grid
 from torchferry.quantizer.linears import Linear
 from torchferry.quantizer.recipe import Recipe
+from torchferry.quantizer.scaling import fit_together
 from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["find_layers", "fit_grids"]
@@ -90,10 +90,16 @@ def _fit_layer(
     owned: Mapping[nn.Module, Linear], recipe: Recipe, run: Callable[[], object]
 ) -> Iterator[tuple[nn.Module, Grid]]:
     """The modules of a layer that were called, each with the grid of its weight."""
-    for module, moments in _moments(list(owned), run).items():
-        linear = owned[module]
-        matrix = linear.rows(0, linear.shape[0])
-        yield module, fit_grid(matrix, moments.numpy(), recipe.bits, recipe.block)
+    groups: dict[int, list[nn.Module]] = {}
+    moments = _moments(list(owned), run)
+    for module, found in moments.items():
+        groups.setdefault(id(found), []).append(module)  # one object if they read the same
+    for modules in groups.values():
+        linears = [owned[module] for module in modules]
+        matrices = [one.rows(0, one.shape[0]) for one in linears]
+        inputs = moments[modules[0]].numpy()
+        grids = fit_together(matrices, inputs, recipe.bits, recipe.block)
+        yield from zip(modules, grids, strict=True)
 
 
 def _calls(
