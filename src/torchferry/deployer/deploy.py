@@ -62,6 +62,7 @@ from torchferry.zoo.inputs.text import parameters_of
 
 __all__ = ["Options", "deploy"]
 
+_TEXTLESS = ("none", "hqq")  # of --calibrate
 _STEPS = 16  # tokens that are generated in every runtime
 _BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
 _LONGEST = 2048  # tokens, of models that do not say how many they take
@@ -92,7 +93,8 @@ class Options(TypedDict, total=False):
         runtimes: some of `RUNTIMES`, as a sequence or with commas; onnxruntime alone if left out.
         precisions: some of `PRECISIONS`; the first is that of the folder's default graph, fp32 if
             left out.
-        calibrate: a text file to fit int4 to; ``"none"`` for the nearest grid; the default texts
+        calibrate: a text file to fit int4 to; ``"none"`` for the nearest grid, ``"hqq"`` for zero
+            points that suit the weights; the default texts
             if left out.
         target_loss: the KL divergence, in nats, that int4 may cost by estimate.
         target_size: what int4 may take: ``"100 MiB"``, or bytes.
@@ -172,7 +174,7 @@ def _check_fitting(plan: _Plan, fitted: object) -> None:
     Raises:
         UsageError: it hears, and one of the options asks for it.
     """
-    if plan.kind == "speech" and fitted not in (None, "none"):
+    if plan.kind == "speech" and fitted not in (None, *_TEXTLESS):
         raise UsageError(
             f"{plan.title} hears, and int4 is fitted to texts: leave out --calibrate, "
             "--target-loss and --target-size, and every weight gets the nearest grid"
@@ -217,10 +219,10 @@ def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float 
         raise UsageError(
             "--calibrate, --target-loss and --target-size are for int4: add it to --precision"
         )
-    if str(options.get("calibrate")) == "none" and (loss, size) != (None, None):
+    if str(options.get("calibrate")) in _TEXTLESS and (loss, size) != (None, None):
         raise UsageError(
             "--target-loss and --target-size are kept by what weights cost on texts: leave out "
-            "--calibrate none"
+            f"--calibrate {options.get('calibrate')}"
         )
     if loss is not None and size is not None:
         raise UsageError("--target-loss and --target-size exclude each other: give one of them")
@@ -253,7 +255,7 @@ def _planned(
     vocabulary = int(text.vocab_size) if generates else 0
     longest = context_of(text) or _LONGEST
     rows: Sequence[Any] = ()
-    if "int4" in precisions and str(calibrate) != "none" and kind != "speech":
+    if "int4" in precisions and str(calibrate) not in _TEXTLESS and kind != "speech":
         path = None if calibrate is None else Path(calibrate)
         rows = calibration_rows(tokenizer, vocabulary, longest, path)
     pad = _pad_token(source.model, tokenizer, vocabulary)
@@ -261,7 +263,7 @@ def _planned(
         _set_start(source.model, pad)
     return _Plan(
         model, source, kind, tokenizer, runtimes, chosen_graphs(precisions, KINDS[kind].parts),
-        Wanted(rows),
+        Wanted(rows, recipe="int4-hqq" if str(calibrate) == "hqq" else "int4"),
         vocabulary, longest, pad,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from torchferry.quantizer.found import find_grid
 from torchferry.quantizer.grid import Array, Grid, join_rows, round_to_grid
+from torchferry.quantizer.hqq import fit_zeros
 from torchferry.quantizer.linears import Linear, Table
 from torchferry.quantizer.recipe import Recipe
 from torchferry.quantizer.scratch import Scratch
@@ -83,7 +84,7 @@ def store_blocks(
     def each() -> Iterator[Grid]:
         for one in linears:
             grid = known.get(one.name)
-            yield from _grids(one, bits, recipe.block) if grid is None else (grid,)
+            yield from _grids(one, bits, recipe) if grid is None else (grid,)
 
     shape = (sum(one.shape[0] for one in linears), linears[0].shape[1])
     name = "+".join(one.name for one in linears)
@@ -100,12 +101,14 @@ def store_rows(table: Table, recipe: Recipe, scratch: Scratch) -> Stored:
     return store_blocks([Linear(table.node, table.weight, swapped=True)], recipe, 8, scratch)
 
 
-def _grids(linear: Linear, bits: int, block: int) -> Iterator[Grid]:
-    rows, columns = linear.shape
+def _grids(linear: Linear, bits: int, recipe: Recipe) -> Iterator[Grid]:
+    block, (rows, columns) = recipe.block, linear.shape
+    hqq = (recipe.fit, bits, columns % block) == ("hqq", 4, 0)
+    fit = fit_zeros if hqq else round_to_grid
     step = max(1, _CHUNK // (4 * columns))
     for start in range(0, rows, step):
         matrix = linear.rows(start, start + step)
-        yield find_grid(matrix, bits, block, linear.rounding) or round_to_grid(matrix, bits, block)
+        yield find_grid(matrix, bits, block, linear.rounding) or fit(matrix, bits, block)
 
 
 def _store(

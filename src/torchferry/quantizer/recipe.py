@@ -20,6 +20,7 @@ class Recipe:
         block: elements that share a scale, of ``blocks``.
         accuracy: MatMulNBits' ``accuracy_level``: 4 multiplies in int8, 0 in float32.
         head: bits of the embedding and of the output layer, which are stored once if tied.
+        fit: of weights that are not fitted to texts: ``nearest`` grid, or zero points by ``hqq``.
         wide: the share of the quantized size that 8-bit weights may add, the most sensitive
             first.
     """
@@ -30,6 +31,7 @@ class Recipe:
     block: int = 32
     accuracy: int = 4
     head: int = 8
+    fit: Literal["nearest", "hqq"] = "nearest"
     wide: float = 0.0
 
 
@@ -37,6 +39,7 @@ RECIPES = {
     "int8": Recipe("int8", "blocks", 8),
     "int8-dynamic": Recipe("int8-dynamic", "dynamic", 8),
     "int4": Recipe("int4", "blocks", 4, wide=0.1),
+    "int4-hqq": Recipe("int4-hqq", "blocks", 4, fit="hqq"),
 }
 """``int8`` and ``int4`` are for decoders, ``int8-dynamic`` for encoders: a third of the size of
 ``int8``, as exact for short vectors, and much worse for the activations of language models."""

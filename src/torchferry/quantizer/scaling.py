@@ -21,7 +21,12 @@ _SMALLEST = 1e-4  # of the largest input: what is hardly ever there is no reason
 
 
 def fit_together(
-    matrices: Sequence[Array], moments: Array, bits: int, block: int = 32
+    matrices: Sequence[Array],
+    moments: Array,
+    bits: int,
+    block: int = 32,
+    *,
+    scaled: bool = True,
 ) -> list[Grid]:
     """Codes and scales for matrices that multiply the same inputs, which they may share scaled.
 
@@ -30,16 +35,19 @@ def fit_together(
         moments: ``inputs.T @ inputs``, (K, K), of the inputs that calibration saw.
         bits: 4 or 8.
         block: columns that share a scale.
+        scaled: whether inputs may be scaled.
 
     Returns:
         A grid for each matrix, by GPTQ; all with the same ``factors``, or all without.
     """
     plain = [fit_grid(matrix, moments, bits, block) for matrix in matrices]
+    if not scaled:
+        return plain
     nearest = [round_to_grid(matrix, bits, block) for matrix in matrices]
     least, best = _loss(matrices, nearest, moments), None
     for factors in _factors(moments):
-        scaled = [_scaled(round_to_grid(x / factors, bits, block), factors) for x in matrices]
-        if (loss := _loss(matrices, scaled, moments)) < least:
+        rounded = [_scaled(round_to_grid(x / factors, bits, block), factors) for x in matrices]
+        if (loss := _loss(matrices, rounded, moments)) < least:
             least, best = loss, factors
     if best is None:
         return plain

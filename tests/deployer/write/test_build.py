@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 
+from torchferry.deployer import deploy
 from torchferry.deployer.write.build import Built, Wanted, choose_grids, inner_linears, lighten
 from torchferry.errors import UsageError
 from torchferry.exporter.steps import Steps
@@ -31,10 +32,12 @@ def build(source, deployed, folder, **wanted):
 
 
 def test_a_size_is_kept_and_used(source, deployed, tmp_path):
-    wide, least, built = build(source, deployed, tmp_path, loss=10.0)
+    wide, _, built = build(source, deployed, tmp_path, loss=10.0)
     assert not wide
     assert built.fitted == len(built.units)
-    for room in (2_000, 20_000):
+    base = deployed[0] / "onnx/model.onnx"
+    least = quantize_file(base, tmp_path / "least.onnx", RECIPES["int4"])
+    for room in (2_000, 40_000):  # the second has room to scale inputs too
         wide, more, _ = build(source, deployed, tmp_path, size=float(least.nbytes + room))
         assert wide
         assert least.nbytes < more.nbytes <= least.nbytes + room
@@ -91,3 +94,11 @@ def test_images_are_float32_in_a_float16_graph(tmp_path):
     x = np.array([1, -2, 3], "f4")
     (y,) = session.run(None, {"pixel_values": x, "states": np.ones(3, "f2")})
     assert y.tolist() == [2, 2, 12]
+
+
+def test_without_texts_zero_points_may_suit_the_weights(llama_folder, tmp_path):
+    report = deploy(llama_folder, tmp_path / "out", precisions="int4", calibrate="hqq")
+    assert report.ok, report.problems
+    assert (report.data["fitted"], report.data["sensitivity"]) == (0, [])
+    nodes = [node.op_type for node in io.load(tmp_path / "out/onnx/model_q4.onnx").graph]
+    assert nodes.count("ReduceSum") > 0  # of the thin product beside the kernel

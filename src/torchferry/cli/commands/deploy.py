@@ -29,7 +29,8 @@ _CalibrateOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.txt",
-        help="Text to fit int4 to, like what the model will read; none for no text.  "
+        help="Text to fit int4 to, like what the model will read; none for no text, "
+        "hqq for none and zero points fitted to the weights.  "
         "[default: some plain English]",
     ),
 ]

@@ -47,6 +47,7 @@ def fit_grids(
     *,
     parameters: Mapping[str, nn.Parameter],
     wide: Collection[str] = (),
+    scaled: bool = True,
     begin: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Grid]:
     """Grids by the weight's name, for the weights in the layers of a decoder, or of both parts.
@@ -58,6 +59,7 @@ def fit_grids(
         rows: tokens of the texts, (1, sequence).
         parameters: of the model, by the names of its graphs' weights.
         wide: names of weights that keep 8 bits and are not fitted.
+        scaled: whether inputs may be scaled, which takes some bytes.
         begin: is given the name of each step.
     """
     by_name = {linear.name: linear for linear in linears if linear.name not in wide}
@@ -77,7 +79,7 @@ def fit_grids(
                     for module in layer.modules()
                     if id(getattr(module, "weight", None)) in names
                 }
-                for module, grid in _fit_layer(owned, recipe, run):
+                for module, grid in _fit_layer(owned, recipe, run, scaled=scaled):
                     linear, parameter = owned[module], cast("nn.Parameter", module.weight)
                     grids[linear.name] = grid
                     quantized.enter_context(replaced_weight(parameter, linear, grid))
@@ -87,7 +89,7 @@ def fit_grids(
 
 
 def _fit_layer(
-    owned: Mapping[nn.Module, Linear], recipe: Recipe, run: Callable[[], object]
+    owned: Mapping[nn.Module, Linear], recipe: Recipe, run: Callable[[], object], *, scaled: bool
 ) -> Iterator[tuple[nn.Module, Grid]]:
     """The modules of a layer that were called, each with the grid of its weight."""
     groups: dict[int, list[nn.Module]] = {}
@@ -98,7 +100,7 @@ def _fit_layer(
         linears = [owned[module] for module in modules]
         matrices = [one.rows(0, one.shape[0]) for one in linears]
         inputs = moments[modules[0]].numpy()
-        grids = fit_together(matrices, inputs, recipe.bits, recipe.block)
+        grids = fit_together(matrices, inputs, recipe.bits, recipe.block, scaled=scaled)
         yield from zip(modules, grids, strict=True)
 
 

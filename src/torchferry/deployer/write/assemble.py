@@ -25,7 +25,7 @@ from torchferry.deployer.write.merge import merge_decoder, rename_sizes
 from torchferry.deployer.write.parts import split_source
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
-from torchferry.quantizer import RECIPES, quantize_file
+from torchferry.quantizer import RECIPES, Recipe, quantize_file
 from torchferry.quantizer.linears import find_linears
 from torchferry.sources.source import Source
 
@@ -72,8 +72,9 @@ def assemble_graphs(
             if graph.recipe == "int4" and choice is None:
                 choice = _choose(source, (plain, parts), wanted, built, steps)
             with steps.step(f"quantize {graph.name}") as say:
+                recipe = wanted.recipe_of(graph)
                 chosen = choice if graph.recipe == "int4" and choice else _NEAREST
-                built.bits[graph.name], _ = _quantize_parts(plain, parts, graph.recipe, chosen)
+                built.bits[graph.name], _ = _quantize_parts(plain, parts, recipe, chosen)
                 say(f"{len(built.bits[graph.name])} weights")
         with steps.step(f"join {graph.name}"):
             _join_parts(parts, folder, graph)
@@ -95,7 +96,7 @@ def _export_parts(
 
 
 def _quantize_parts(
-    source: Path, place: Path, recipe: str, choice: Choice = _NEAREST
+    source: Path, place: Path, recipe: Recipe, choice: Choice = _NEAREST
 ) -> tuple[dict[str, int], int]:
     """Bits of each weight, by name, and bytes of all parts."""
     place.mkdir(exist_ok=True)
@@ -104,8 +105,7 @@ def _quantize_parts(
     size = 0
     for name in PARTS:
         # The head is the last product of the decoder alone.
-        this = RECIPES[recipe]
-        this = this if name == "step" else replace(this, head=this.bits)
+        this = recipe if name == "step" else replace(recipe, head=recipe.bits)
         done = quantize_file(
             source / f"{name}.onnx", place / f"{name}.onnx", this, wide=wide, grids=grids
         )
@@ -126,7 +126,7 @@ def _choose(
         built: gets the table of sensitivity.
         steps: gets the steps.
     """
-    parts = split_source(source)
+    parts, recipe = split_source(source), RECIPES[wanted.recipe]
     names: dict[str, Parameter] = {}
     for name in PARTS:
         names |= parameters_by_name(getattr(parts, name).model)
@@ -134,7 +134,7 @@ def _choose(
     step = inner_linears(graphs["step"])
     linears = [*find_linears(graphs["encoder"]), *find_linears(graphs["cross"]), *step]
     return choose_grids(
-        source, linears, lambda: _quantize_parts(*places, "int4")[1], RECIPES["int4"],
+        source, linears, lambda: _quantize_parts(*places, recipe)[1], recipe,
         wanted=wanted, built=built, steps=steps, parameters=names,
     )  # fmt: skip
 

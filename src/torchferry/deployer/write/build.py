@@ -56,6 +56,7 @@ FLOATS = ("pixel_values", "input_values", "input_features")
 Choice = tuple[frozenset[str], dict[str, Grid]]
 """Weights that get 8 bits where others have 4, and grids for others."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
+_FACTOR, _NODE = 4, 1024  # bytes of a number that inputs are multiplied by, and of the node
 _ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
 
 
@@ -67,11 +68,17 @@ class Wanted:
         rows: tokens to calibrate with; empty for the nearest grid.
         loss: the largest KL divergence, in nats, that 4 bits may cost by estimate.
         size: the largest file in bytes.
+        recipe: of 4 bits: ``int4``, or ``int4-hqq`` without texts.
     """
 
     rows: Sequence[Any] = ()
     loss: float | None = None
     size: float | None = None
+    recipe: str = "int4"
+
+    def recipe_of(self, graph: Graph) -> Recipe:
+        """What a quantized graph is made by."""
+        return RECIPES[self.recipe if graph.recipe == "int4" else graph.recipe]
 
 
 @dataclass
@@ -211,7 +218,7 @@ def build_graphs(
     narrow = [graph for graph in graphs if graph.recipe == "int4"]
     if narrow:
         plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
-        recipe = RECIPES["int4"]
+        recipe = RECIPES[wanted.recipe]
         linears = inner_linears(io.load(plain).graph)
         choice = choose_grids(
             source, linears, lambda: quantize_file(plain, path, recipe).nbytes, recipe,
@@ -220,7 +227,13 @@ def build_graphs(
     for graph in [graph for graph in graphs if graph.recipe]:
         with steps.step(f"quantize {graph.name}") as say:
             given = choice if graph in narrow else (frozenset[str](), {})
-            done = _quantize(source, folder, graph, given, kernel=kernel, built=built)
+            if (kernel, graph.recipe) == ("dynamic", "int8"):
+                done = _quantize_image(source, folder, graph, built)
+            else:
+                plain, path = folder / _BASES[graph.floats].path, folder / graph.path
+                wide, grids = given
+                recipe = wanted.recipe_of(graph)
+                done = quantize_file(plain, path, recipe, wide=wide, grids=grids)
             say(f"{len(done.bits)} weights")
         built.bits[graph.name] = dict(done.bits)
     _remove_bases(graphs, folder)
@@ -229,14 +242,9 @@ def build_graphs(
     return built
 
 
-def _quantize(
-    source: Source, folder: Path, graph: Graph, choice: Choice, *, kernel: str, built: Built
-) -> Quantized:
-    """Write a quantized graph of the one in floating point that lies in the folder."""
+def _quantize_image(source: Source, folder: Path, graph: Graph, built: Built) -> Quantized:
+    """Write a graph in int8 of a model that generates nothing."""
     plain, path = folder / _BASES[graph.floats].path, folder / graph.path
-    if (kernel, graph.recipe) != ("dynamic", "int8"):
-        wide, grids = choice
-        return quantize_file(plain, path, RECIPES[graph.recipe], wide=wide, grids=grids)
     feeds = [
         {name: x for name, x in fed.items() if isinstance(x, torch.Tensor)}
         for _, fed in source.input_sets
@@ -293,11 +301,16 @@ def choose_grids(
     named = parameters_by_name(model) if parameters is None else parameters
     with steps.step("measure sensitivity") as say:
         built.units = measure_sensitivity(model, linears, recipe, wanted.rows, named)
-        chosen = _chosen(built.units, recipe, wanted, least())
+        size = least()
+        extra = sum(_FACTOR * one.shape[1] + _NODE for one in linears)
+        scaled = wanted.size is None or wanted.size - size >= extra
+        chosen = _chosen(built.units, recipe, wanted, size + extra * scaled)
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")
     with steps.step("calibrate") as say:
-        grids = fit_grids(model, linears, recipe, wanted.rows, wide=wide, parameters=named)
+        grids = fit_grids(
+            model, linears, recipe, wanted.rows, wide=wide, parameters=named, scaled=scaled
+        )
         say(f"{len(grids)} weights fitted")
     built.fitted = len(grids)
     return wide, grids
