@@ -106,8 +106,10 @@ print(spent.most_common(6))
 # Fewer bits
 # ----------
 # ``--dtype fp16`` (or ``model.half()``) halves the weights; on CPUs onnxruntime computes most of
-# float16 in float32, so it saves memory, not time. Weights that are quantized already (int4 of
-# bitsandbytes, GPTQ, AWQ, torchao) stay packed in the ONNX file and run as ``MatMulNBits``.
+# float16 in float32, so it saves memory, not time. Weights of modules that are quantized already
+# (int4 of bitsandbytes, GPTQ, AWQ, torchao) stay packed in the ONNX file and run as
+# ``MatMulNBits``. A folder that GPTQ or AWQ packed is read as float32; ``torchferry deploy``
+# keeps its grid.
 #
 # Fewer copies
 # ------------
