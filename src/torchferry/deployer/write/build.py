@@ -217,23 +217,17 @@ def build_graphs(
     choice: Choice = frozenset(), {}
     narrow = [graph for graph in graphs if graph.recipe == "int4"]
     if narrow:
-        plain, path = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
-        recipe = RECIPES[wanted.recipe]
-        linears = inner_linears(io.load(plain).graph)
-        choice = choose_grids(
-            source, linears, lambda: quantize_file(plain, path, recipe).nbytes, recipe,
-            wanted=wanted, built=built, steps=steps,
-        )  # fmt: skip
+        places = folder / _BASES[narrow[0].floats].path, folder / narrow[0].path
+        choice = _choose(source, *places, wanted, built=built, steps=steps)
     for graph in [graph for graph in graphs if graph.recipe]:
         with steps.step(f"quantize {graph.name}") as say:
             given = choice if graph in narrow else (frozenset[str](), {})
+            places = folder / _BASES[graph.floats].path, folder / graph.path
             if (kernel, graph.recipe) == ("dynamic", "int8"):
-                done = _quantize_image(source, folder, graph, built)
+                done = _quantize_image(source, *places, built)
             else:
-                plain, path = folder / _BASES[graph.floats].path, folder / graph.path
                 wide, grids = given
-                recipe = wanted.recipe_of(graph)
-                done = quantize_file(plain, path, recipe, wide=wide, grids=grids)
+                done = quantize_file(*places, wanted.recipe_of(graph), wide=wide, grids=grids)
             say(f"{len(done.bits)} weights")
         built.bits[graph.name] = dict(done.bits)
     _remove_bases(graphs, folder)
@@ -242,9 +236,20 @@ def build_graphs(
     return built
 
 
-def _quantize_image(source: Source, folder: Path, graph: Graph, built: Built) -> Quantized:
+def _choose(
+    source: Source, plain: Path, path: Path, wanted: Wanted, *, built: Built, steps: Steps
+) -> Choice:
+    """As `choose_grids`, for a model in one graph."""
+    recipe = RECIPES[wanted.recipe]
+    return choose_grids(
+        source, inner_linears(io.load(plain).graph),
+        lambda: quantize_file(plain, path, recipe).nbytes, recipe,
+        wanted=wanted, built=built, steps=steps,
+    )  # fmt: skip
+
+
+def _quantize_image(source: Source, plain: Path, path: Path, built: Built) -> Quantized:
     """Write a graph in int8 of a model that generates nothing."""
-    plain, path = folder / _BASES[graph.floats].path, folder / graph.path
     feeds = [
         {name: x for name, x in fed.items() if isinstance(x, torch.Tensor)}
         for _, fed in source.input_sets
