@@ -1,6 +1,6 @@
 """The card is Markdown that shows tables and how each runtime loads the folder."""
 
-from torchferry.deployer.layout import DECODER, ENCODER, GRAPHS, chosen_graphs
+from torchferry.deployer.layout import DECODER, ENCODER, chosen_graphs
 from torchferry.deployer.write.card import write_card
 from torchferry.report.model import Cell, Table
 
@@ -14,7 +14,7 @@ def test_tables_and_commands_are_written(tmp_path):
         tmp_path,
         "the model",
         [("Figures", table)],
-        graphs=GRAPHS[2:3],
+        graphs=chosen_graphs(("int8",)),
         runtimes=("onnxruntime", "optimum", "transformers.js"),
         words=words,
     )

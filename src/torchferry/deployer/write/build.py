@@ -309,7 +309,8 @@ def choose_grids(
         size = least()
         extra = sum(_FACTOR * one.shape[1] + _NODE for one in linears)
         scaled = wanted.size is None or wanted.size - size >= extra
-        chosen = _chosen(built.units, recipe, wanted, size + extra * scaled)
+        held = wanted.size is not None and scaled  # what scaling takes is no room for 8 bits
+        chosen = _chosen(built.units, recipe, wanted, size + extra * held)
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")
     with steps.step("calibrate") as say:
