@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from torchferry.capturer.entry import around_forward
 from torchferry.values.source_line import is_library, is_own, package_of, shown_line
 
 __all__ = [
@@ -58,18 +60,27 @@ def run_instructions(
         packages: installed ones that count all the same, as the model's own (`packages_of`).
     """
     found: set[Instruction] = set()
+    # By identity: Python compares code, and computes its hash, by all that is in it.
+    places: dict[int, tuple[CodeType, set[int]]] = {}
+    watched: dict[str, bool] = {}
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
-        if not is_watched(frame.f_code.co_filename, packages):
+        code = frame.f_code
+        known = watched.get(code.co_filename)
+        if known is None:
+            known = watched[code.co_filename] = is_watched(code.co_filename, packages)
+        if not known:
             return None
+        add = places.setdefault(id(code), (code, set()))[1].add
+
+        def note(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "opcode":
+                add(frame.f_lasti)
+            return note
+
         frame.f_trace_lines = False
         frame.f_trace = note  # Python 3.13 forgets the next line where nobody traces the frame
         frame.f_trace_opcodes = True
-        return note
-
-    def note(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode":
-            found.add((frame.f_code, frame.f_lasti))
         return note
 
     before = sys.gettrace()
@@ -79,6 +90,7 @@ def run_instructions(
         yield found
     finally:
         sys.settrace(before)
+        found.update((code, one) for code, offsets in places.values() for one in offsets)
 
 
 @cache  # Python asks at every call, of a few hundred files
@@ -93,18 +105,47 @@ def is_watched(file: str, packages: frozenset[str] = frozenset()) -> bool:
 
 @contextmanager
 def model_instructions(model: torch.nn.Module) -> Iterator[set[Instruction]]:
-    """Collect as `run_instructions` does, for a model; of one without code of the user's, none.
+    """Collect as `run_instructions` does what runs in ``forward``; nothing of packages alone.
 
     Args:
-        model: to be called inside the block.
+        model: to be called, or traced, inside the block.
     """
     packages = packages_of(model)
+    found: set[Instruction] = set()
     methods = [value for cls in {type(one) for one in model.modules()} for value in _methods(cls)]
-    if any(is_watched(one.__code__.co_filename, packages) for one in methods):
-        with run_instructions(packages) as found:
-            yield found
-    else:
-        yield set()
+    if not any(is_watched(one.__code__.co_filename, packages) for one in methods):
+        yield found
+        return
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_dynamo_compiling():
+                return forward(*args, **kwargs)
+            ran: set[Instruction] = set()
+            try:
+                with run_instructions(packages) as ran, _Unwatched():
+                    return forward(*args, **kwargs)
+            finally:
+                found.update(ran)
+
+        return entered
+
+    with around_forward(model, wrap):
+        yield found
+
+
+class _Unwatched(TorchFunctionMode):
+    """Nobody watches what torch's functions run, which takes most of the time of a trace."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return func(*args, **(kwargs or {}))
+        watching = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            sys.settrace(watching)
 
 
 def _methods(cls: type) -> Iterator[FunctionType]:
