@@ -182,16 +182,26 @@ def _user_line() -> str | None:
 
 def line_of_frame(frame: FrameType | None) -> str:
     """``file:line: code`` of the innermost frame, outwards from one, that is no library's."""
-    while frame is not None and is_library(frame.f_code.co_filename):
+    while frame is not None and (
+        is_library(frame.f_code.co_filename)
+        or _is_mode(frame.f_code.co_filename, frame.f_code.co_name)
+    ):
         frame = frame.f_back
     if frame is None or is_own(frame.f_code.co_filename):
         return ""
     return shown_line(frame.f_code.co_filename, frame.f_lineno)
 
 
+def _is_mode(file: str, name: str) -> bool:
+    """Whether it is a function of ours that stands before each of torch's."""
+    return name == "__torch_function__" and is_own(file)
+
+
 def _innermost(frames: traceback.StackSummary) -> str | None:
     """The innermost frame of the user's model; ``None`` when torch works on its own account."""
     for frame in reversed(frames):
+        if _is_mode(frame.filename, frame.name):
+            continue
         if is_own(frame.filename):
             return None
         if not is_library(frame.filename):
