@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import torchferry as tf
-from torchferry.capturer.state.outside import DRAWN, caches_of, outside_state
+from torchferry.capturer.state.outside import DRAWN, caches_of, outside_state, trace_kept
 
 CALLS = {"n": 0, "names": []}
 STEP = 0
@@ -149,3 +149,55 @@ def test_what_a_cache_remembers_is_looked_at_as_if_it_ran():
 
 def test_code_of_libraries_is_left_out():
     assert set(outside_state(nn.TransformerEncoderLayer(8, 2))) == {DRAWN}
+
+
+class Settings:
+    def __init__(self):
+        self.scale = 1.0
+
+
+SETTINGS = Settings()
+
+
+@functools.lru_cache
+def looked_up(n):
+    return n
+
+
+def test_nothing_of_a_trace_stays_outside():
+    def in_cell():
+        nonlocal kept
+        kept = 2
+        return kept
+
+    class Everywhere(nn.Module):
+        table = None
+
+        def forward(self, x, seen=[]):  # noqa: B006  (what is tested)
+            global LATER  # noqa: PLW0603  (the same)
+            LATER = 1
+            advance()
+            in_cell()
+            seen.append(1)
+            CALLS["names"].append(looked_up(3))
+            SETTINGS.scale, SETTINGS.new = 2.0, 1
+            type(self).table = 1
+            return x
+
+    kept = 1
+    model = Everywhere()
+    looked_up(2)
+    model(torch.zeros(1), [])
+    globals().pop("LATER")
+    step, names = STEP, [*CALLS["names"]]
+    SETTINGS.scale, Everywhere.table, kept = 1.0, None, 1
+    del SETTINGS.new
+    looked_up.cache_clear()
+    with trace_kept(model):
+        model(torch.zeros(1))
+        assert (STEP, kept, SETTINGS.scale, Everywhere.table) == (step + 1, 2, 2.0, 1)
+    assert (step, kept, names) == (STEP, 1, CALLS["names"])
+    assert (vars(SETTINGS), Everywhere.table) == ({"scale": 1.0}, None)
+    assert Everywhere.forward.__defaults__ == ([],)
+    assert "LATER" not in globals()
+    assert looked_up.cache_info().currsize == 0

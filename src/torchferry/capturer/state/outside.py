@@ -74,11 +74,13 @@ def trace_kept(model: torch.nn.Module) -> Iterator[None]:
 def _outside_kept(model: torch.nn.Module) -> Iterator[None]:
     functions = [*_functions(model)]
     values = [value for one in functions for _, value in _scope(one)]
-    owners = {id(one): one for one in (*_classes(model), *values) if _keeps_attributes(one)}
+    packages = packages_of(model)
+    owners = {id(one): one for one in (*_classes(model), *values) if _is_own(one, packages)}
     before = [(one, _attributes(one)) for one in owners.values()]
     named = [(one.__globals__, name, one.__globals__.get(name, _ABSENT))
              for one in functions for name in one.__code__.co_names]  # fmt: skip
-    cells = [(cell, _content(cell)) for one in functions for cell in one.__closure__ or ()]
+    cells = [(cell, _content(cell, _ABSENT))
+             for one in functions for cell in one.__closure__ or ()]  # fmt: skip
     defaults = [inner for one in functions for inner in (
         *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values())]  # fmt: skip
     inside = [inner for _, attributes in before for inner in attributes.values()]
@@ -91,12 +93,15 @@ def _outside_kept(model: torch.nn.Module) -> Iterator[None]:
         for owner, attributes in before:
             _restore(owner, attributes)
         for scope, name, value in named:
-            if scope.get(name, _ABSENT) is not value:
+            if value is _ABSENT:
                 scope.pop(name, None)
-                scope.update({} if value is _ABSENT else {name: value})
+            else:
+                scope[name] = value
         for cell, value in cells:
-            if _content(cell) is not value:
+            if value is not _ABSENT:
                 cell.cell_contents = value
+            elif _content(cell, _ABSENT) is not _ABSENT:
+                del cell.cell_contents
         for cache, count in misses:
             if cache.cache_info().misses != count:
                 cache.cache_clear()
@@ -106,13 +111,12 @@ def _classes(model: torch.nn.Module) -> set[type]:
     return {cls for module in model.modules() for cls in type(module).__mro__}
 
 
-def _keeps_attributes(value: Any) -> bool:
-    """Whether it is a class, or an object of one, that the user's code or a package's has."""
+def _is_own(value: Any, packages: frozenset[str]) -> bool:
+    """Whether it is a class, or an object of one, of the user's code, with attributes."""
     cls = value if isinstance(value, type) else type(value)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return (
-        cls.__module__ == "__main__" or (file is not None and is_watched(file))
-    ) and isinstance(getattr(value, "__dict__", None), Mapping)
+    own = cls.__module__ == "__main__" or (file is not None and is_watched(file, packages))
+    return own and isinstance(getattr(value, "__dict__", None), Mapping)
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
@@ -169,11 +173,11 @@ def _scope(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     yield from ((name, _content(cell)) for name, cell in cells)
 
 
-def _content(cell: types.CellType) -> Any:
+def _content(cell: types.CellType, empty: Any = None) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it is empty
-        return None
+    except ValueError:
+        return empty
 
 
 def _plain(name: str, value: Any) -> Iterator[tuple[str, Any]]:
