@@ -111,6 +111,24 @@ def test_what_only_pytorch_runs_is_not_lost(body, way):
         torch.testing.assert_close(found, model(x))
 
 
+class OfInteger(nn.Module):
+    def forward(self, x, n: int):
+        return x * 3 if type(n) is int and n > 60 else x * 2
+
+
+@pytest.mark.parametrize("way", ["verified", "to_onnx"])
+def test_integers_beyond_those_of_the_code_are_tried(way):
+    model = OfInteger().eval()
+    sets = [(torch.rand(2, 3), 5), (torch.rand(4, 3), 6)]
+    if way == "to_onnx":
+        shapes = {"x": {0: "rows"}, "n": torch.export.Dim.DYNAMIC}
+        made = tf.to_onnx(model, sets[0], dynamic_shapes=shapes)
+    else:
+        made = tf.export(model, sets, budget=10, progress=False)
+    with pytest.raises((Mismatch, UsageError)):
+        made(torch.rand(2, 3), 70)
+
+
 def test_the_line_is_named():
     model = Model(by_compiler).eval()
     with pytest.raises(Mismatch, match=r"test_traced_code.py:\d+: return x if torch.compiler"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -33,9 +33,10 @@ from torchferry.observer import Observation
 from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
-from torchferry.observer.tree import leaves_of, program_inputs
+from torchferry.observer.tree import leaves_of, program_inputs, replace_leaves
 from torchferry.observer.unlike import raised, scaled, special_values, unlike
 from torchferry.values.clone import clone
+from torchferry.values.flatten import Path
 from torchferry.values.kinds import attempt
 
 __all__ = ["Trial", "other_line"]
@@ -144,7 +145,10 @@ class Trial:
             inputs: of a call that was found right.
         """
         recorded = [self.seen.normalized(call) for call in self.seen.calls]
-        values = (unlike(inputs), special_values(inputs), scaled(inputs), raised(inputs, recorded))
+        values = (
+            unlike(inputs), special_values(inputs), scaled(inputs), raised(inputs, recorded),
+            _with_integers(self.program, inputs, self._numbers[:_BEYOND]),
+        )  # fmt: skip
         found = self._verdicts(itertools.chain.from_iterable(values))
         for large in self._beyond_numbers(self.seen.sizes_of(self.seen.best), ()):
             found += self._only_there(large, ())
@@ -309,6 +313,20 @@ def _larger(
             ):
                 yield large
                 break
+
+
+def _with_integers(
+    program: ExportedProgram, inputs: Arguments, numbers: Iterable[int]
+) -> Iterator[Arguments]:
+    """The same arguments with integers, where a program takes any, beyond some numbers."""
+    places = {unaliased(path) for path, node in program_inputs(program)
+              if isinstance(node.meta["val"], torch.SymInt)}  # fmt: skip
+
+    def change(path: Path, leaf: Any, *, number: int) -> Any:
+        return number + 1 if unaliased(path) in places else leaf
+
+    for number in numbers if places else ():
+        yield replace_leaves(*inputs, change=partial(change, number=number))
 
 
 def _breaks_no_other(
