@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import torchferry as tf
+from torchferry.errors import CaptureError
 
 
 class ByDefault(nn.Module):
@@ -94,3 +95,19 @@ def test_what_a_trace_leaves_outside_of_a_model_is_taken_out(make, way):
     x = torch.rand(5, 3)
     assert type(model(x)) is torch.Tensor
     assert torch.equal(made(x), x * torch.arange(3.0))
+
+
+class AppendsInABranch(nn.Module):
+    def forward(self, x):
+        found = []
+        if x.sum() > 0:
+            found.append(x)
+        return found
+
+
+def test_a_refused_trace_leaves_no_marks_on_tensors_and_prints_nothing(capfd):
+    x = torch.rand(2, 3)
+    with pytest.raises(CaptureError):
+        tf.to_onnx(AppendsInABranch(), (x,), dynamic_shapes={"x": {0: "n"}})
+    assert vars(x) == {}
+    assert "def forward" not in "".join(capfd.readouterr())

@@ -15,6 +15,7 @@ from torchferry.capturer import Captured
 from torchferry.capturer.patches import PATCHES
 from torchferry.capturer.patching.patching import apply_patches
 from torchferry.capturer.state.outside import trace_kept
+from torchferry.capturer.tracing import silent
 from torchferry.capturer.trial.instructions import model_instructions
 from torchferry.capturer.trial.settle import settle_guards
 from torchferry.converter import convert
@@ -27,7 +28,7 @@ from torchferry.observer import Call, Observation, use_dyn_not_str
 from torchferry.observer.conditions import missing_guards
 from torchferry.observer.module import prepare_module
 from torchferry.observer.naming import input_name
-from torchferry.observer.tree import input_sizes, named_path, program_inputs
+from torchferry.observer.tree import input_sizes, leaves_of, named_path, program_inputs
 from torchferry.seams.traces import traced
 from torchferry.sources.archive import load_program
 from torchferry.sources.arguments import AS_GIVEN
@@ -115,8 +116,9 @@ def _exported(
             sizes_oblivious(),
             traced(),
             patches,
-            trace_kept(model),
+            trace_kept(model, leaves_of(args, kwargs).values()),
             model_instructions(model) as ran,
+            silent(),
         ):
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export lets any exception of the user's code through

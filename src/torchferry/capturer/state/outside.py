@@ -10,7 +10,7 @@ import functools
 import random
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,7 +56,7 @@ def caches_of(model: torch.nn.Module) -> list[Any]:
 
 
 @contextmanager
-def trace_kept(model: torch.nn.Module) -> Iterator[None]:
+def trace_kept(model: torch.nn.Module, inputs: Iterable[object] = ()) -> Iterator[None]:
     """Nothing of a trace in the block stays: what a model's code keeps there has no data.
 
     That goes for attributes and buffers of the modules, and for what is outside of them: globals,
@@ -65,9 +65,16 @@ def trace_kept(model: torch.nn.Module) -> Iterator[None]:
 
     Args:
         model: its code, and functions that it calls, counts as `outside_state` has it.
+        inputs: whose tensors lose the marks that torch puts on them.
     """
-    with attributes_kept(model), _outside_kept(model):
-        yield
+    marked = [(one, dict(vars(one))) for one in inputs if isinstance(one, torch.Tensor)]
+    try:
+        with attributes_kept(model), _outside_kept(model):
+            yield
+    finally:
+        for tensor, own in marked:
+            vars(tensor).clear()
+            vars(tensor).update(own)
 
 
 @contextmanager
