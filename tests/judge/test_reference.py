@@ -229,3 +229,17 @@ def test_what_the_model_raises_is_raised():
 
     with pytest.raises(ValueError, match="no"):
         reference(function).judge(X)
+
+
+def test_pytorch_is_no_measure_of_what_it_is_off_itself():
+    def cancels(x):  # float32 keeps no digit of a number that is not large
+        return x * 100 + (x + 1e8 - 1e8)
+
+    def no_measure(function, change):
+        one = reference(function)
+        return one.is_no_measure(one.expected + change, [()])
+
+    assert no_measure(cancels, 3.0)
+    assert not no_measure(cancels, 30.0)
+    assert not no_measure(cancels, float("nan"))
+    assert not no_measure(lambda x: x * 2, 1e-3)

@@ -183,6 +183,25 @@ class Reference:
                 return Verdict("rounding", difference, said, limit, own)
         return None
 
+    def is_no_measure(self, got: Any, paths: Sequence[Path]) -> bool:
+        """Whether PyTorch contradicts itself, or is off float64 by what the other side differs.
+
+        Args:
+            got: of the other side, as `judge` takes it.
+            paths: of the leaves that differ.
+        """
+        leaves, answers = dict(self._answers.by_path(got)), self._answers
+
+        def is_rounding(path: Path) -> bool:
+            exact, right = answers.exact.get(path), answers.right.get(path)
+            if not isinstance(exact, torch.Tensor) or not isinstance(right, torch.Tensor):
+                return False
+            own, found = max_diff(exact, right.double()), max_diff(right, leaves.get(path))
+            unlike = own.reason or found.reason or own.dnan or found.dnan
+            return not unlike and found.abs <= _SPREAD * own.abs
+
+        return self.contradicts() is not None or all(map(is_rounding, paths))
+
     def contradicts(self) -> str | None:
         """Why PyTorch's own results on these inputs are no measure, though it draws nothing.
 
