@@ -89,7 +89,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(ir|onnx_ir|onnx|onnxruntime|torch|transformers|collections|np|numpy|PIL)\..*"),
     (r"py:class", r"[A-Za-z]\w*"),
     (r"py:class", r"(tuple|list|dict)\[.*"),  # of which napoleon splits the text
-    (r"py:.*", r"(optional|\.\.\.|inspect\..*|RuleBroke)"),
+    (r"py:.*", r"(optional|\.\.\.|inspect\..*|types\..*|RuleBroke)"),
 ]
 intersphinx_mapping = {
     name: (url, write_inventory(HERE / "inventories" / f"{name}.txt", HERE / "_build/inventories"))
