@@ -10,9 +10,7 @@ from torch import nn
 
 import torchferry as tf
 from torchferry.errors import FerryError, UsageError
-from torchferry.observer import Observation
-
-WAYS = ("verified", "unverified", "to_onnx", "capture", "onnx_dynamo")
+from ways import WAYS, build
 
 
 class Model(nn.Module):
@@ -31,15 +29,6 @@ class OfInteger(nn.Module):
 
     def forward(self, i, n: int):
         return self.body(i, n)
-
-
-def build(model, sets, way):
-    if way == "to_onnx":
-        return tf.to_onnx(model, sets[0], dynamic_shapes={"x": {0: "n"}})
-    if way == "capture":
-        return tf.capture(model, Observation.from_inputs(model, sets), progress=False)
-    exporter = {"exporter": "onnx_dynamo"} if way == "onnx_dynamo" else {}
-    return tf.export(model, sets, check=way == "verified", budget=10, progress=False, **exporter)
 
 
 def rows(n):

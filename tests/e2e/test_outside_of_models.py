@@ -10,6 +10,7 @@ from torch import nn
 
 import torchferry as tf
 from torchferry.errors import CaptureError
+from ways import build
 
 
 class ByDefault(nn.Module):
@@ -85,13 +86,7 @@ def test_what_a_trace_leaves_outside_of_a_model_is_taken_out(make, way):
     remembered.cache_clear()
     model = make().eval()
     sets = [(torch.rand(2, 3),), (torch.rand(4, 3),)]
-    if way == "to_onnx":  # nothing runs the model before the trace does
-        made = tf.to_onnx(model, sets[0], dynamic_shapes={"x": {0: "n"}})
-    else:
-        exporter = {"exporter": "onnx_dynamo"} if way == "onnx_dynamo" else {}
-        made = tf.export(
-            model, sets, check=way == "verified", budget=10, progress=False, **exporter
-        )
+    made = build(model, sets, way)
     x = torch.rand(5, 3)
     assert type(model(x)) is torch.Tensor
     assert torch.equal(made(x), x * torch.arange(3.0))

@@ -12,10 +12,9 @@ from torch import nn
 
 import torchferry as tf
 from torchferry.errors import FerryError, Mismatch, UsageError
-from torchferry.observer import Observation
+from ways import WAYS, build
 
 LOG = logging.getLogger(__name__)
-WAYS = ("verified", "unverified", "to_onnx", "capture", "onnx_dynamo")
 
 
 class Model(nn.Module):
@@ -84,15 +83,6 @@ CODE = [
     by_type, by_type_of_a_size, by_abstract_class, by_class_of_a_size, by_parameter, by_truth,
     by_exception, by_suppression, by_conversion, by_compiler,
 ]  # fmt: skip
-
-
-def build(model, sets, way):
-    if way == "to_onnx":
-        return tf.to_onnx(model, sets[0], dynamic_shapes={"x": {0: "n"}})
-    if way == "capture":
-        return tf.capture(model, Observation.from_inputs(model, sets), progress=False)
-    exporter = {"exporter": "onnx_dynamo"} if way == "onnx_dynamo" else {}
-    return tf.export(model, sets, check=way == "verified", budget=10, progress=False, **exporter)
 
 
 @pytest.mark.parametrize("body", CODE, ids=lambda one: one.__name__)

@@ -94,8 +94,7 @@ class Options(TypedDict, total=False):
         precisions: some of `PRECISIONS`; the first is that of the folder's default graph, fp32 if
             left out.
         calibrate: a text file to fit int4 to; ``"none"`` for the nearest grid, ``"hqq"`` for zero
-            points that suit the weights; the default texts
-            if left out.
+            points that suit the weights; the default texts if left out.
         target_loss: the KL divergence, in nats, that int4 may cost by estimate.
         target_size: what int4 may take: ``"100 MiB"``, or bytes.
         inputs: ``FILE.py:NAME`` that gives the input sets.

@@ -346,8 +346,9 @@ def missing_guards(program: ExportedProgram) -> Iterator[str]:
     For ``max(1, n / 4)`` see `mixed_numbers`.
     """
     ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
-    sources = {size: text for text, size in _size_sources(program)}
-    for text, size in _size_sources(program):
+    named = [*_size_sources(program)]
+    sources = {size: text for text, size in named}
+    for text, size in named:
         limits = ranges.get(size)
         if ".size()" in text and limits is not None:
             yield f"{text} != 0"

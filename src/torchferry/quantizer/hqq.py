@@ -2,7 +2,7 @@
 
 Badri and Shaji, Half-Quadratic Quantization, https://mobiusml.github.io/hqq_blog: the sum of the
 errors' absolute values to the power of 0.7 forgives a few large ones, and is made less in turns:
-errors are shrunk, and zero points become the mean of what is left. They are no whole numbers.
+errors are shrunk, and zero points become the mean of what is left. They need not be whole numbers.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from torchferry.quantizer.grid import Array, Grid, round_to_grid
 __all__ = ["fit_together"]
 
 _POWERS = (0.15, 0.3, 0.45, 0.6)
-_SMALLEST = 1e-4  # of the largest input: what is hardly ever there is no reason to scale
+_SMALLEST = 1e-4  # of the largest input: smaller ones are scaled as if they were this large
 
 
 def fit_together(
@@ -58,7 +58,7 @@ def fit_together(
 
 
 def _factors(moments: Array) -> list[Array]:
-    """What inputs may be multiplied by, float32, (K,)."""
+    """The factors to try for the inputs, float32, (K,)."""
     sizes = np.sqrt(np.maximum(moments.diagonal(), 0)).astype(np.float64)
     if not sizes.max(initial=0) > 0:
         return []

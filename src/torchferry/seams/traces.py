@@ -27,11 +27,12 @@ def traced() -> Iterator[None]:
 @contextmanager
 def _sizes_rounded() -> Iterator[None]:
     before = torch.SymInt.__round__
-    torch.SymInt.__round__ = _rounded  # type: ignore[method-assign]  # torch's drops the digits
+    # torch's own drops the digits. There is no other place to change it: round() asks the class.
+    torch.SymInt.__round__ = _rounded  # type: ignore[method-assign]  # for the block alone
     try:
         yield
     finally:
-        torch.SymInt.__round__ = before  # type: ignore[method-assign]  # the same
+        torch.SymInt.__round__ = before  # type: ignore[method-assign]  # torch's again
 
 
 def _rounded(size: Any, ndigits: int | None = None) -> Any:
@@ -40,7 +41,7 @@ def _rounded(size: Any, ndigits: int | None = None) -> Any:
         return size
     power = 10**-ndigits
     shifted = size + power // 2
-    rest: Any = torch.sym_min(shifted % power, 1)  # type: ignore[no-untyped-call]  # its own
+    rest: Any = torch.sym_min(shifted % power, 1)  # type: ignore[no-untyped-call]  # of torch
     up, is_tie = shifted // power, 1 - rest
     return (up - is_tie * (up % 2)) * power
 

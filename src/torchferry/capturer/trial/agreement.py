@@ -117,8 +117,8 @@ def compare_calls(
         joined: as `torchferry.capturer.Captured` has it.
         model: runs again where a difference may be rounding, chance or choice; without it only
             the limits decide.
-        made: whether the inputs were made up: a call that differs counts for nothing where
-            PyTorch is no measure.
+        made: whether the inputs were made up: a call that differs is left out where PyTorch's own
+            rounding is as large, see `Reference.is_no_measure`.
     """
     found = []
     for call in seen.calls:

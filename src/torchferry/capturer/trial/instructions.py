@@ -94,7 +94,6 @@ def run_instructions(
 
 
 @cache  # Python asks at every call, of a few hundred files
-@cache  # Python asks at every call, of a few hundred files
 def is_watched(file: str, packages: frozenset[str] = frozenset()) -> bool:
     """Whether a file is the user's own, or one of these packages'."""
     if file == _TYPED:

@@ -104,7 +104,7 @@ def find_reliances(
             verdict = trial.of_other_values(inputs)
             if verdict.kind in ("differs", "failed"):
                 return Reliances((), f"{_OTHER_CODE}{line}: {verdict.evidence or verdict.numbers}")
-        return _found(model, inputs, first, _of_equal_sizes(seen))
+        return _try_changes(model, inputs, first, _of_equal_sizes(seen))
 
     with Apart(answer, forks=can_fork(model)) as apart:
         found = apart.ask(None, _SECONDS)
@@ -167,9 +167,11 @@ def _other_line(ran: Collection[Instruction], traced: Collection[Instruction]) -
     return first_line([one for one in {*ran} ^ {*traced} if one[0] in common])
 
 
-def _found(
+def _try_changes(
     model: torch.nn.Module, inputs: Arguments, first: Any, alike: Arguments | None
 ) -> Reliances:
+    """Run a model on changed arguments, beside what it returned at ``first``."""
+
     def agrees(*changes: Callable[[Arguments], Arguments]) -> bool | None:
         changed = clone(inputs)
         for change in changes:

@@ -22,7 +22,7 @@ __all__ = ["Sizes", "expression"]
 Build = Callable[..., Any]
 
 _SMALL_POWER = 5  # below it a power is a product
-_EXPONENT_BITS = 6  # of an exponent: a larger power than the 63rd is no int64
+_EXPONENT_BITS = 6  # enough for exponents up to 63: larger powers overflow an int64
 
 
 def expression(size: Any) -> Any:
@@ -95,7 +95,7 @@ class Sizes:
         return known
 
     def step(self, b: Block, node: fx.Node, resolve: Callable[[Any], Any]) -> Any:
-        """What a number made of sizes is to be computed from: a float from what it is made of now.
+        """Compute one step of the arithmetic on sizes now, if it involves floats.
 
         torch's expressions have sums and products of floats in another order than the code, which
         rounds otherwise, and ``int`` shows it. Whole numbers are computed from their expression,

@@ -77,7 +77,7 @@ class Wanted:
     recipe: str = "int4"
 
     def recipe_of(self, graph: Graph) -> Recipe:
-        """What a quantized graph is made by."""
+        """The recipe that makes a quantized graph."""
         return RECIPES[self.recipe if graph.recipe == "int4" else graph.recipe]
 
 
@@ -309,7 +309,7 @@ def choose_grids(
         size = least()
         extra = sum(_FACTOR * one.shape[1] + _NODE for one in linears)
         scaled = wanted.size is None or wanted.size - size >= extra
-        held = wanted.size is not None and scaled  # what scaling takes is no room for 8 bits
+        held = wanted.size is not None and scaled  # the bytes of scaling are not left for 8 bits
         chosen = _chosen(built.units, recipe, wanted, size + extra * held)
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")

@@ -287,7 +287,8 @@ class _LayerTrial(Trial):
         outputs, error = attempt(run)
         return None if error else Call(inputs[0], inputs[1], outputs)
 
-    def judged(self, call: Call, *, made: bool = False) -> Verdict:  # noqa: ARG002  (as it is)
+    # Of layers, recorded and made inputs are judged alike.
+    def judged(self, call: Call, *, made: bool = False) -> Verdict:  # noqa: ARG002  (see above)
         sides = self._sides
 
         def again(model: torch.nn.Module, given: tuple[Any, Any]) -> list[Any]:
