@@ -6,6 +6,7 @@ that sees every request of the page and none of the browser's own, needs no port
 
 from __future__ import annotations
 
+import atexit
 import base64
 import fcntl
 import gc
@@ -34,7 +35,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("patient")
 # Each core has a worker. Threads of several on one core spin while they wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TORCHFERRY_CACHE", tempfile.mkdtemp(prefix="torchferry-tests-"))
+if "TORCHFERRY_CACHE" not in os.environ:  # workers take that of the process that started them
+    os.environ["TORCHFERRY_CACHE"] = tempfile.mkdtemp(prefix="torchferry-tests-")
+    atexit.register(shutil.rmtree, os.environ["TORCHFERRY_CACHE"], ignore_errors=True)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEADLINE = 60.0  # seconds for any answer; a cold start on a busy machine takes several
@@ -222,6 +225,27 @@ def _complaint(event: dict[str, Any]) -> str | None:
         case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
             return " ".join(str(arg.get("value", "")) for arg in params["args"])
     return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks for what is not slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a table of cases marked ``sample(9)`` nine are fast, evenly spread; the rest is slow.
+
+    The rest comes before all other slow tests, which run as far as the time goes. A case that
+    the command line names is never left out.
+    """
+    tables: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
+            tables.setdefault(item.nodeid.split("[")[0], []).append(item)
+    rest = set()
+    for cases in tables.values():
+        few = cases[0].get_closest_marker("sample").args[0]
+        for place, item in enumerate(cases):
+            if place * few // len(cases) == (place - 1) * few // len(cases) and len(cases) > few:
+                item.add_marker(pytest.mark.slow)
+                rest.add(item)
+    items.sort(key=lambda item: item not in rest)
 
 
 @pytest.hookimpl(wrapper=True)

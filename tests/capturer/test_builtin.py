@@ -43,6 +43,7 @@ class Spelt(torch.nn.Module):
         return self.function(x)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_a_size_stays_one(captured, name):
     sets = [(torch.rand(b, h, w),) for b, h, w in ((2, 5, 6), (3, 8, 10), (1, 7, 3))]

@@ -262,6 +262,7 @@ def test_the_line_is_found_for_nested_positional_and_named_arguments():
     }
 
 
+@pytest.mark.slow
 def test_the_line_is_found_for_a_cache():
     sets = [((), get_tiny_llm(*size, **SMALL)["inputs"]) for size in ((2, 30, 3), (3, 20, 4))]
     found = captured(FixesCache(), *sets)

@@ -152,6 +152,7 @@ MODELS["under modes"] = Model(plain, modes=True)
 MODELS["every other"] = Model(every_other, count=4)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_numbers_are_those_of_the_model(name: str) -> None:
     KNOWN.clear()

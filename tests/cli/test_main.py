@@ -232,6 +232,7 @@ def test_with_versions_that_do_not_fit_they_are_said_instead(
     assert capsys.readouterr().err.splitlines()[-1] == said
 
 
+@pytest.mark.slow
 def test_a_full_disk_behind_a_pipe_is_no_fault_of_torchferry() -> None:
     command = [sys.executable, "-m", "torchferry", "observe", "zoo:mlp"]
     with Path("/dev/full").open("w") as full:

@@ -243,6 +243,7 @@ def one_for_two(graph):
     graph.outputs[0] = graph.outputs[1]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("against", ["program", "eager"])
 @pytest.mark.parametrize("change", [constant_output, input_as_output, one_for_two])
 def test_every_output_is_compared_whatever_makes_it(change, against):

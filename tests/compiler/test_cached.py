@@ -134,6 +134,7 @@ def test_layers_that_share_a_graph_each_find_their_entry(caplog: Any) -> None:
     assert FOUND in caplog.text
 
 
+@pytest.mark.slow
 def test_a_second_process_starts_from_the_disk(folder: Path) -> None:
     code = (
         "import logging, sys, torch\n"

@@ -54,6 +54,7 @@ def check(name: str, patterns: str = "default+onnxruntime") -> list[dict[str, An
     return storage["instance"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", slow_among(FEW, ["autoencoder", "embedding_bag", "dlrm"]))
 def test_a_model_equals_eager_at_every_size(name: str) -> None:
     assert check(name)

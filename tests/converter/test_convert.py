@@ -308,6 +308,7 @@ def test_caches_that_transformers_itself_registered_with_pytrees(tmp_path):
 # torch.onnx.export as it stands ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_torch_onnx_gets_our_names_too(llm, session):
     model, seen, _ = llm
     args, kwargs, shapes = export_arguments(model, seen, DYNAMIC)

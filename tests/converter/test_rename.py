@@ -53,6 +53,7 @@ def test_of_a_conversion():
     assert named(torch.zeros(2, 3)).shape == (2, 2)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("names", "says"),
     [

@@ -111,6 +111,7 @@ def test_the_card_runs_as_it_stands(deployed, runtime, monkeypatch, capsys):
     assert runtime == "genai" or names["outputs"].shape[1] > 20
 
 
+@pytest.mark.slow
 def test_the_card_of_an_encoder_decoder_runs_as_it_stands(deployed_bart, monkeypatch):
     assert run_card(deployed_bart[0], "onnxruntime", monkeypatch)["outputs"].shape == (1, 21)
 
@@ -308,6 +309,7 @@ def test_the_python_of_the_document_runs(tmp_path, monkeypatch):
     exec(compile(code, "deploy.md", "exec"), {})  # noqa: S102  (our own document)
 
 
+@pytest.mark.slow
 def test_a_fault_goes_beside_and_the_earlier_folder_stays(deployed, tmp_path, monkeypatch):
     """A runtime that gives other tokens, then a disk that is full."""
     from torchferry.deployer.prove import runtimes

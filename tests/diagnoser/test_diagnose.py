@@ -231,6 +231,7 @@ class Layers(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_a_piece_that_fails_in_some_of_its_calls_is_reproduced_with_these(tmp_path: Path) -> None:
     found = diagnose(Layers(), [(torch.rand(n, 4),) for n in (2, 5)], reproduce=tmp_path)
     (culprit,) = found.culprits

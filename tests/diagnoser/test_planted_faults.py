@@ -38,6 +38,7 @@ def check(model: str, fault: str, seed: int) -> None:
             assert piece.exporter_status.blame == (place,)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_a_small_model_is_found(fault: str) -> None:
     check("mlp", fault, seed=1)

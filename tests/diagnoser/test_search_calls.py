@@ -68,6 +68,7 @@ class Fixes(Layer):
 UNKNOWING = ("onnx_dynamo", "torch_script")  # of the line that fixes a size
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("exporter", "layer", "code"),
     slow_among(

@@ -347,6 +347,7 @@ def test_ctrl_c_while_files_are_written(folder: Path) -> None:
     assert_refused(Ran(process.returncode, out, err), 130, "interrupted")
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_enough_is_no_fault(folder: Path) -> None:
     process = start(*MODULE, "export", "zoo:mlp", "-o", "new")
     assert process.stdout is not None

@@ -42,6 +42,7 @@ def captured(model: torch.nn.Module, seen: Observation) -> OnnxProgram:
 WAYS = {"export": exported, "unverified": unverified, "capture": captured}
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(("name", "way"), in_turn(CASES, WAYS))
 def test_a_call_is_right_or_refused(name: str, way: str, tmp_path: Path) -> None:
     body, sets, later = CASES[name]

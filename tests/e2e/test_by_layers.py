@@ -51,6 +51,7 @@ def test_a_folder_is_exported_by_reference_and_verified_by_layers(folder, tmp_pa
     assert tf.max_diff(right, loaded(**given).logits.float()).abs < 0.15
 
 
+@pytest.mark.slow
 def test_a_copy_is_verified_by_layers_and_from_end_to_end(folder, tmp_path):
     report = deliver(str(folder), tmp_path / "out", verify="layers")
     assert report.ok, report.problems

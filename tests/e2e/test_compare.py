@@ -43,6 +43,7 @@ QUICK = [("tiny-llm", "torch"), ("tiny-bert", "own"), ("lstm", "torch")]
 PAIRS = list(itertools.product(HEALTHY, ["own", "torch"]))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "feed"), slow_among(PAIRS, set(PAIRS) - set(QUICK)))
 def test_a_healthy_export_agrees_value_by_value(exported, name, feed):
     model, sets, path = exported(name)

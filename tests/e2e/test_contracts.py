@@ -135,12 +135,14 @@ def largest(data: Any) -> dict[str, float]:
     return {name: size / max(most["recorded"][name], 1) for name, size in most["made"].items()}
 
 
+@pytest.mark.sample(1)
 def test_recorded_sets_alone(case: Any) -> None:
     model, make, recorded, _, later = case
     data = check(model, torchferry.export(model, [make(*s) for s in recorded]), make, later)
     assert max(largest(data).values()) <= 4
 
 
+@pytest.mark.sample(1)
 def test_a_function_of_sizes(case: Any) -> None:
     model, make, _, _, later = case
     data = check(model, torchferry.export(model, make), make, later)

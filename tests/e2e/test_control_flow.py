@@ -18,6 +18,7 @@ def export(make, **options):
     return model, torchferry.export(copy.deepcopy(model), copy.deepcopy(sets), **options)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_it_is_right_at_sizes_and_values_not_seen(make):
     model, program = export(make)

@@ -22,6 +22,7 @@ def run(*arguments):
     return 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("model", "options", "bound"),
     [
@@ -67,6 +68,7 @@ def test_bfloat16_says_where_it_computes_in_float32(tmp_path):
     assert outputs.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 def test_saved_program(tmp_path, capsys):
     entry = catalogue.build("tiny-llm")

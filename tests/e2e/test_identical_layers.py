@@ -47,6 +47,7 @@ def deeper(sizes):
     return made
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", slow_among(families(), sorted({*families()} - {*FAST})))
 def test_the_optimized_graph_is_the_same(family, monkeypatch):
     row = catalogue.FAMILIES[family]

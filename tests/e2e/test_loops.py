@@ -31,6 +31,7 @@ def check(program, make, args):
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 def test_it_is_right_where_it_was_not_seen_also_after_load(make, tmp_path):
     recorded, later = ALL[make]
@@ -87,6 +88,7 @@ class RemembersTheLast(nn.Module):
         return y
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "make", [CountsItsSteps, KeepsRaggedParts, WritesThroughAnotherName, RemembersTheLast],
     ids=lambda make: make.__name__,

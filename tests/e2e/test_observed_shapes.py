@@ -226,6 +226,7 @@ def test_a_generation(name: str) -> None:
     assert seen.best is not seen.calls[0]  # a filled cache
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", some_slow(BY_HAND))
 def test_two_sets_by_hand(name: str) -> None:
     torch.manual_seed(0)

@@ -43,6 +43,7 @@ class ByBatch(nn.Module):
 ROW, COLUMN = torch.tensor([[30, 41, 7]]), torch.tensor([[30], [40]])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(
     ("make", "accepted", "refused"),
@@ -303,6 +304,7 @@ class Halves(nn.Module):
         return torch.cat([x[: n // 2] + x[n // 2 :], x[: n // 2] - x[n // 2 :]])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("exporter", ["to_onnx", "onnx_dynamo"])
 @pytest.mark.parametrize(
     ("model", "rows", "good", "bad"),

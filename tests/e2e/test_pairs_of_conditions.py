@@ -241,6 +241,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("check", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_it_is_right_or_refused(make: Any, check: bool) -> None:

@@ -36,6 +36,7 @@ def check(got, want):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_program_carries_the_state(name, tmp_path):
     model, sets = MODELS[name]()
@@ -156,6 +157,7 @@ class Decoder(nn.Module):
         return self.model(input_ids, None, None, self.cache, use_cache=True).logits
 
 
+@pytest.mark.sample(1)
 @pytest.mark.skipif(not at_least("transformers", "5.0"), reason="another static cache")
 @pytest.mark.parametrize("buffers", [False, True])
 def test_a_static_cache(buffers):

@@ -28,6 +28,7 @@ class AsOftenAsWide(nn.Module):
         return h
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("check", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("make", [Cuts, AsOftenAsWide])
 def test_no_step_is_lost(make: Any, check: bool) -> None:

@@ -260,6 +260,7 @@ def outcome(program: Any, args: Args) -> tuple[Any, FerryError | None]:
         return None, refusal
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("check", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right_or_refused(name: str, check: bool) -> None:

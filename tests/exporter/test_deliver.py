@@ -215,6 +215,7 @@ def saved(kind: str, **options: object) -> Path:
     return Path(kind)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", slow_among(["llama", "tied", "bf16", "bert"], ["tied", "bf16"]))
 def test_weights_of_a_checkpoint_are_referred_to(out: Path, kind: str) -> None:
     folder = saved(kind, max_shard_size="40KB" if kind == "llama" else "5GB")

@@ -294,6 +294,7 @@ def hidden(out: Path) -> list[str]:
     return [path.name for path in out.parent.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_next_export_removes_the_folders_of_those_that_were_killed(earlier: Path) -> None:
     for _ in range(2):
         ran = subprocess.run([sys.executable, "-c", KILLED, str(earlier), "killed"], check=False)

@@ -87,6 +87,7 @@ def test_calls_and_dimensions_are_told(file: Path) -> None:
     assert any("torchferry export zoo:mlp" in step for step in report.next_steps)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore")  # torch.onnx's own
 @pytest.mark.parametrize("name", ["mlp", "tiny-llm"])
 def test_what_is_printed_can_be_pasted(name: str) -> None:

@@ -80,6 +80,7 @@ def by_compile(case: Case) -> Verdict:
 WAYS = (by_capture, by_export, by_compare, by_diagnose, by_compile)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("case", "way"), in_turn(CASES, WAYS), ids=lambda one: getattr(one, "name", None)
 )

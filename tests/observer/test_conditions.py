@@ -37,6 +37,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_that_breaks_one_is_refused(name):
     body, text, right, wrong = CASES[name]

@@ -60,6 +60,7 @@ def outputs_of(model, feeds):
     return session.run(None, feeds)
 
 
+@pytest.mark.slow
 def test_no_target_gets_more_nodes_or_other_names(decoder):
     program, calls = decoder
     plain, standard = convert(program), optimize(convert(program), target="onnx")

@@ -43,6 +43,7 @@ def opened(model: Path | ir.Model) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FOUND)
 def test_everything_is_found_and_numbers_stay(name: str) -> None:
     path = FOLDER / f"{name}.onnx"

@@ -53,6 +53,7 @@ def far(want: Any, got: Any) -> float:
     return float(np.abs(got - want)[known].max() / max(np.abs(want[known]).max(), 1e-6))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )

@@ -34,6 +34,7 @@ def needed():
     return {row["name"]: row for row in run("export", *ALWAYS)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [*ALWAYS])
 def test_an_export_says_what_it_cannot_do_without(name, needed):
     row = needed[name]
@@ -48,6 +49,7 @@ def test_an_export_is_right_without_all_the_others_at_once():
     assert all_of_them["end"] == "right", all_of_them["said"]
 
 
+@pytest.mark.slow
 def test_the_compile_backend_says_what_it_lacks():
     names = "torch._dynamo.backends.common.aot_autograd", "onnxruntime.InferenceSession._sess"
     nothing, *hidden = run("compile", "torchferry.none", *names)

@@ -106,6 +106,7 @@ def test_example_inputs_may_be_left_out(saved: Path) -> None:
     assert load_program(saved).example_inputs is None
 
 
+@pytest.mark.slow
 def test_a_cache_among_the_example_inputs_loads_in_a_fresh_process(tmp_path: Path) -> None:
     cache = make_dynamic_cache([(torch.zeros(2, 1, 5, 4), torch.ones(2, 1, 5, 4))])
     register_pytrees(type(cache))

@@ -93,6 +93,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "build", "config", "names", "output"), CASES)
 def test_names_are_those_of_optimum_and_every_size_is_free(
     kind: str, build: type[nn.Module], config: Settings, names: list[str], output: str

@@ -179,6 +179,7 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, tuple) else value
 
 
+@pytest.mark.sample(3)
 def test_the_export_is_verified_at_other_sizes(case: tuple[nn.Module, Make, str]) -> None:
     _, make, text = case
     report = export(load_torchscript(text).model, [(make(3), {}), (make(5), {})]).report

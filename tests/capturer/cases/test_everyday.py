@@ -271,6 +271,7 @@ CASES: dict[type[nn.Module], Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("model", CASES, ids=lambda model: model.__name__)
 def test_right_at_every_size(model, captured):
     torch.manual_seed(0)

@@ -62,6 +62,7 @@ def traced(model, repeat):
         return None, type(error)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", slow_among(CASES, SLOW))
 def test_the_graph_and_the_numbers_are_those_of_a_whole_trace(name):
     make, repeated = CASES[name]

@@ -31,6 +31,7 @@ def sets():
     return [(torch.rand(size, 4, 4), torch.tensor(i)) for size, i in ((4, 1), (5, 2))]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("scalar", [False, True])
 @pytest.mark.parametrize("name", INDICES)
 def test_an_item_that_a_tensor_chooses(captured, name, scalar):

@@ -28,6 +28,7 @@ class Divides(torch.nn.Module):
         return x / made.sum(), made
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", TENSORS)
 def test_a_tensor_of_sizes_has_those_of_the_call(captured, name):
     sets = [(torch.rand(b, h, w),) for b, h, w in ((2, 5, 6), (3, 7, 9), (1, 11, 4))]

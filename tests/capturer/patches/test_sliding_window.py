@@ -62,6 +62,7 @@ def test_windows_not_yet_full_just_full_and_long_full(model, captured):
         assert kept.shape[2] <= WINDOW - 1
 
 
+@pytest.mark.slow
 def test_a_full_window_alone_is_right_for_other_numbers_of_tokens(model, captured):
     found = captured(model, [decode(2, 12, 4), decode(3, 21, 2)])
     inputs = decode(2, 33, 3)
@@ -69,6 +70,7 @@ def test_a_full_window_alone_is_right_for_other_numbers_of_tokens(model, capture
     torch.testing.assert_close(got.logits, model(**inputs).logits, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_positions_follow_from_the_mask(model, captured):
     sets = [decode(2, 3, 4), decode(3, 12, 3)]
     for one in sets:

@@ -28,6 +28,7 @@ class Model(torch.nn.Module):
         return self.body(x)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", BODIES)
 def test_of_any_size(name):
     model = Model(name).eval()

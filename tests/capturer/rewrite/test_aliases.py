@@ -79,6 +79,7 @@ def equal(model, program, arguments):
     return True
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", slow_among(CASES, SLOW))
 def test_every_name_sees_what_it_sees_in_python(name, tmp_path):
     wanted, body = CASES[name]

@@ -172,6 +172,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", LOOPS, ids=lambda make: make.__name__)
 def test_loops_are_captured_and_right_at_every_size(make, captured):
     torch.manual_seed(0)

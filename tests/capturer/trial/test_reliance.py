@@ -63,6 +63,7 @@ ASKING: dict[str, tuple[Any, Any, Any]] = {  # what is asked, code that asks, ar
 }  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "check"), in_turn(ASKING, [True, False]))
 def test_calls_that_answer_otherwise_are_refused(name: str, check: bool, tmp_path: Path) -> None:
     asked, body, other = ASKING[name]

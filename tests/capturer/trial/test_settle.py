@@ -66,6 +66,7 @@ def test_a_needless_guard_goes(name: str) -> None:
     assert guards(NEEDLESS[name]) == ([], ())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_guard_that_makes_a_difference_stays(name: str) -> None:
     before, _ = guards(NEEDED[name], settle=False)

@@ -13,6 +13,7 @@ def run(*arguments):
     return 0
 
 
+@pytest.mark.slow
 def test_a_small_model_is_deployed(tmp_path, capsys):
     pytest.importorskip("transformers")
     out = tmp_path / "out"

@@ -21,6 +21,7 @@ def test_a_sweep_of_one_model_side_by_side(tmp_path):
     assert (tmp_path / "s.html").stat().st_size < 300_000
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_sweep(tmp_path):
     (tmp_path / "x").write_text("hello\nhello\n")
     done = torchferry("sweep", "zoo:mlp", "-o", "x", cwd=tmp_path)

@@ -116,6 +116,7 @@ def files(net, tmp_path_factory):
 FILES = ("ours", "torch", "script", "optimized", "int8", "int4", "int4 zeros", "half")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "against"), in_turn(FILES, ["eager", "program"]))
 def test_other_forms_are_no_fault(net, files, name, against):
     assert compare(net, files[name], INPUTS, against=against).weights == ()

@@ -39,6 +39,7 @@ def written(result):
     return function
 
 
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_write_to_the_result_is_seen_in_the_argument(name):

@@ -206,6 +206,7 @@ def functionalized(exported):
     return None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("body", "target"),
     slow_among(
@@ -225,6 +226,7 @@ def test_a_write_that_would_be_lost_is_refused_by_name(body, target):
             refuse_mutations(functional)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("body", FINE)
 def test_a_write_to_what_was_made_on_the_way_is_fine(body):
     exported = program(body)

@@ -21,6 +21,7 @@ class Fill(nn.Module):
         return y
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(
     ("part", "recorded", "good", "bad"),

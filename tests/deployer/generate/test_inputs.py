@@ -15,6 +15,7 @@ IDS = torch.tensor([[5, 6, 7]])
 STATES = torch.rand(1, 2, 8)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -58,6 +59,7 @@ def test_a_cache_of_another_class_or_of_another_batch_is_refused(deployed):
         model(torch.tensor([[5], [6]]), past_key_values=held)
 
 
+@pytest.mark.slow
 def test_more_tokens_than_there_are_positions(tmp_path):
     folder = save_family("gpt2", tmp_path / "gpt2")
     assert deploy(folder, tmp_path / "out", precisions="fp32").ok
@@ -68,6 +70,7 @@ def test_more_tokens_than_there_are_positions(tmp_path):
         model(torch.ones(1, longest + 1, dtype=torch.int64))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

@@ -36,6 +36,7 @@ def fast(folder):
     return why, model
 
 
+@pytest.mark.slow
 def test_weights_stay_in_their_file_and_every_layer_is_changed(wide):
     folder, _ = wide
     why, model = fast(folder)

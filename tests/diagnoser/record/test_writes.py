@@ -125,6 +125,7 @@ def diagnosed(model: nn.Module, exporter: str, **options: Any) -> Diagnosis:
     return diagnose(model, [(torch.rand(n, 4),) for n in (2, 5)], exporter=exporter, **options)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_module_that_writes_its_buffer_is_the_culprit(exporter: str) -> None:
     model = nn.Sequential(nn.Linear(4, 4), Adds())

@@ -138,6 +138,7 @@ class Model(nn.Module):
         return result + more["shift"] if "shift" in more else result
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "make",
     [

@@ -44,6 +44,7 @@ def test_a_right_model_is_right(tmp_path: Path) -> None:
     assert {one.name for one in found.outputs} == {"scores", *(f"kept.{n}" for n in range(4))}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("call", [0, 1], ids=["also from end to end", "by layers alone"])
 @pytest.mark.parametrize(
     ("change", "layer"),

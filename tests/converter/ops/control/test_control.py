@@ -117,6 +117,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("target", "function"), CASES)
 def test_matches_eager(target, function):
     check(Weighted(function), *SETS, target=target)

@@ -95,6 +95,7 @@ def test_matches_eager(target, function, inputs):
     check(function, *inputs, target=target)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("divisor", [3, -2, 1, -1, 7])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_integers_at_the_ends_of_their_range(dtype, divisor):

@@ -81,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("function", "sets", "opset"), in_turn(CASES, [23, 18, 20]))
 def test_matches_eager(function, sets, opset):
     check(function, *sets, target=TARGET, opset=opset)

@@ -48,6 +48,7 @@ EMPTY = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("equation", EMPTY)
 def test_sizes_of_every_axis(equation):
     """onnxruntime's Einsum divides by sizes, and ends the process at 0."""

@@ -21,6 +21,7 @@ PADDING = [(padding, corners) for padding in ("zeros", "border", "reflection")
            for corners in (False, True)]  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mode", "opset"), in_turn(["bilinear", "nearest", "bicubic"], [20, 18]))
 def test_images(mode, opset):
     check(lambda x, grid: [f.grid_sample(x, grid, mode, *padding) for padding in PADDING], *FLAT,
@@ -66,6 +67,7 @@ def test_what_an_old_opset_lacks_is_refused():
 FAR = [float("nan"), float("inf"), -float("inf"), 3e9, -1e30]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("mode", "dims"),
     [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3), ("nearest", 3)],

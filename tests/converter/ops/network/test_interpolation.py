@@ -41,6 +41,7 @@ def settings(wanted, axes):
     return {**wanted, "size": wanted["size"][:axes]} if "size" in wanted else wanted
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("mode", "axes", "target"), NEAREST)
 def test_nearest_picks_the_same_elements(mode, axes, target):
     def resized(x):
@@ -68,6 +69,7 @@ def test_nearest_rounds_as_torch(mode, out):
     check(resized, [r(1, 1, size) for size in range(1, 30, 4)], exact=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("mode", "axes", "target", "align_corners"), in_turn(SMOOTH, [False, True])
 )

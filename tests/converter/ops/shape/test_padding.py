@@ -16,6 +16,7 @@ TARGET = aten.pad.default
 MODES = pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
 
 
+@pytest.mark.sample(3)
 @MODES
 @pytest.mark.parametrize("opset", [18, 20, 23])
 def test_modes(mode, opset):

@@ -34,6 +34,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("target", "function", "sets"), CASES)
 def test_matches_eager(target, function, sets):
     check(function, *sets, target=target)

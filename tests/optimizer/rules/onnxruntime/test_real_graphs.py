@@ -81,6 +81,7 @@ def run(model: ir.Model, inputs):
     return session.run(None, inputs)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("write", [by_us, pytest.param(by_torch, marks=pytest.mark.slow)])
 def test_everything_is_found_in_a_decoder(write, attention):

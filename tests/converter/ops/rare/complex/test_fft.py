@@ -47,6 +47,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("target", "function", "inputs"), CASES)
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 def test_matches_eager(target, function, inputs):

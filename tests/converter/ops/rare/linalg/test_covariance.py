@@ -8,6 +8,7 @@ aten = torch.ops.aten
 pytestmark = pytest.mark.filterwarnings("ignore:cov.*degrees of freedom")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64])
 @pytest.mark.parametrize("shape", [(3, 7), (1, 5), (6,), (4, 1)])
 def test_fixed_sizes(dtype, shape):

@@ -120,6 +120,7 @@ WEIGHTS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("leading", [(), (3,)])
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_weight_is_stored_quantized(name, leading):
