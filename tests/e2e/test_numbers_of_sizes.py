@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchferry as tf
-from torchferry.errors import FerryError, UsageError
+from torchferry.errors import CaptureError, FerryError, UsageError
 from ways import WAYS, build
 
 
@@ -140,6 +140,40 @@ def test_where_all_are_floats_either_may_win(way):
     for n in (2, 4, 9):
         x = torch.rand(n, 3)
         torch.testing.assert_close(made(x), model(x))
+
+
+DECIDED_BY_DATA = {
+    "max(1, n / 4)": lambda x, n: max(1, n / 4),
+    "min(2.5, n)": lambda x, n: min(2.5, n),
+    "max(n, rows / 4)": lambda x, n: max(n, x.shape[0] / 4),
+}
+
+
+class Counts(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x, mask):
+        return x * self.body(x, int(mask.sum()))
+
+
+def counted(n, count):
+    return rows(n), torch.arange(n) < count
+
+
+@pytest.mark.parametrize("name", DECIDED_BY_DATA)
+def test_an_integer_and_a_float_of_which_data_takes_one_are_refused(name):
+    model = Counts(DECIDED_BY_DATA[name])
+    with pytest.raises(CaptureError, match=r"test_numbers_of_sizes.py:\d+: data decides"):
+        tf.export(model, [counted(9, 7), counted(12, 8)], check=False, progress=False)
+
+
+def test_two_integers_of_which_data_takes_one_are_right():
+    model = Counts(lambda x, n: min(3, n))
+    made = tf.export(model, [counted(9, 7), counted(12, 8)], progress=False)
+    for n, count in ((9, 2), (4, 3), (1, 0), (20, 20)):
+        assert torch.equal(made(*counted(n, count)), model(*counted(n, count)))
 
 
 class Scaled(nn.Module):

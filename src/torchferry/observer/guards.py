@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from torchferry.errors import CaptureError
 from torchferry.observer.tree import program_inputs
 from torchferry.seams.pytorch import guards_of
 from torchferry.seams.symbols import hints_of
@@ -160,6 +161,8 @@ def mixed_numbers(program: ExportedProgram) -> Iterator[Any]:
     Python returns the one that wins, torch always a float: ``i * max(1, n / 4)`` of integers has
     integers where 1 wins. Where it does so in the example, the program is wrong for that, and
     nothing is yielded; nor where either gives the same.
+
+    Raises CaptureError where data decides the numbers, which nobody can ask before a call.
     """
     hints = later_hints(program)
     for node in program.graph.nodes:
@@ -168,9 +171,18 @@ def mixed_numbers(program: ExportedProgram) -> Iterator[Any]:
             continue
         whole, real = sorted(node.args, key=_was_real)
         tested = wins(_expression(real), _expression(whole))
-        if not _was_real(real) and not tested.subs(hints):
-            tested = wins(_expression(whole), _expression(real))  # one of the two, nobody knows
-        if not _was_real(whole) and tested.subs(hints):
+        example = tested.subs(hints)
+        if example.free_symbols:  # of numbers that data decides there is no example
+            if _was_real(real) and not _was_real(whole):
+                raise CaptureError(
+                    f"{user_line(node.stack_trace) or 'the model'}: data decides whether this max"
+                    " or min gives its integer or its float, and a graph has one dtype for both:"
+                    " write both numbers as floats, or both as integers"
+                )
+            continue
+        if not _was_real(real) and not example:
+            tested, example = wins(_expression(whole), _expression(real)), True  # or the other one
+        if not _was_real(whole) and example:
             yield tested
 
 
