@@ -7,6 +7,8 @@
 .NOTPARALLEL:  # two pips in one environment would break it
 .PHONY: help demo test test-slow check format bench matrix field dist clean docs docs-serve messages
 
+unexport PYTHONDONTWRITEBYTECODE  # each process would compile every source anew
+
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
