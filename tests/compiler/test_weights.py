@@ -46,6 +46,30 @@ def test_a_change_is_noticed(change: Callable[[Any], None], dtype: torch.dtype) 
     assert not weights.unchanged([tensor])
 
 
+def one_row(tensor: Any) -> None:
+    tensor.data[-3] = 5.0
+
+
+def one_element(tensor: Any) -> None:
+    tensor.numpy(force=True)[7, 5] = 5.0
+
+
+@pytest.mark.parametrize("change", [one_row, one_element])
+def test_a_small_tensor_is_compared_whole(change: Callable[[Any], None]) -> None:
+    for tensor in (torch.randn(64, 64), torch.randn(64, 64).t(), torch.randn(64, 70)[:, 7:]):
+        weights = FrozenWeights([0], [tensor])
+        assert weights.unchanged([tensor])
+        change(tensor)
+        assert not weights.unchanged([tensor])
+
+
+def test_a_part_of_a_large_tensor_is_noticed_if_it_is_large() -> None:
+    tensor = torch.randn(300, 600)
+    weights = FrozenWeights([0], [tensor])
+    tensor.data[20:40] = 1.0
+    assert not weights.unchanged([tensor])
+
+
 def test_another_tensor_with_the_same_content_is_another() -> None:
     tensor = parameter()
     weights = FrozenWeights([0], [tensor])

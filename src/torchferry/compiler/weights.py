@@ -11,7 +11,8 @@ from torchferry.seams.pytorch import version_of
 
 __all__ = ["FrozenWeights", "can_freeze"]
 
-_SAMPLES = 8  # elements of each tensor that are compared at every call
+_WHOLE = 4096  # elements: a tensor of no more is compared whole at every call
+_SAMPLES = 64  # elements of a larger one that are compared
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -28,9 +29,9 @@ class FrozenWeights:
     """What a call's tensors are compared with.
 
     A tensor is the same when it is the same object, at the same address, with PyTorch's count of
-    in-place writes unchanged. Writes through ``.data`` are not counted: a few elements, spread
-    over the tensor, are compared too, on the CPU. A write through ``.data`` that leaves them as
-    they were is not noticed.
+    in-place writes unchanged. Writes through ``.data`` are not counted: on the CPU small tensors
+    are compared whole, and of large ones some elements, spread over the tensor. A write through
+    ``.data`` to a part of a large tensor that leaves these as they were is not noticed.
 
     Attributes:
         tensors: the frozen ones, by position among the arguments.
@@ -66,7 +67,9 @@ def _sample(tensor: torch.Tensor) -> tuple[Callable[[], bytes], bytes]:
     if tensor.device.type != "cpu" or tensor.numel() == 0 or bits is None:
         return bytes, b""
     plain = tensor.detach()
-    if plain.is_contiguous():
+    if plain.numel() <= _WHOLE:
+        pass
+    elif plain.is_contiguous():
         # An odd step does not keep to one column.
         plain = plain.view(-1)[:: max(1, plain.numel() // _SAMPLES) | 1]
     else:

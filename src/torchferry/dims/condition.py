@@ -141,8 +141,8 @@ class Condition:
 
     @property
     def of_special(self) -> bool:
-        """Whether it says no more than that a size is not 0 or not 1: torch keeps no guard."""
-        return self.of_empty or self.test == "n0 != 1"
+        """Whether it says no more than that a size is not 0, not 1, or neither."""
+        return self.of_empty or self.test in ("n0 != 1", "n0 >= 2", "n0 > 1")
 
     @cached_property
     def matters(self) -> bool:

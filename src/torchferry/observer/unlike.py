@@ -6,8 +6,7 @@ masked in a mask of ones, and ``relu`` changes no positive number.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, replace_leaves
 from torchferry.values.flatten import Path
 
-__all__ = ["raised", "scaled", "special_values", "unlike"]
+__all__ = ["raised", "scaled", "special_values", "unlike", "with_numbers"]
 
 _SPREAD = (-3.0, 7.0)  # magnitudes, as powers of two, that numbers are multiplied by
 _SPECIAL = (float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 0.0)
@@ -51,11 +50,33 @@ def special_values(inputs: Arguments) -> Iterator[Arguments]:
     Args:
         inputs: positional and named arguments.
     """
-    places = [path for path, leaf in leaves_of(*inputs).items() if _has_numbers(leaf)]
-    for place, extreme in itertools.product(places[:_ARGUMENTS], (False, True)):
-        generator = torch.Generator().manual_seed(0)
-        change = partial(_alone, place=place, generator=generator, extreme=extreme)
-        yield replace_leaves(*inputs, change=change)
+    for place, leaf in _numeric(inputs):
+        rounds = -(-len(_SPECIAL) // _room(leaf)) if _is_real(leaf) else 1
+        for turn in range(rounds + 1):
+            generator = torch.Generator().manual_seed(0)
+            change = partial(_special, generator=generator, turn=turn)
+            yield _replaced(inputs, place, change)
+
+
+def with_numbers(inputs: Arguments, numbers: Sequence[float]) -> Iterator[Arguments]:
+    """The same arguments with some numbers in one tensor, every other element as it was.
+
+    Args:
+        inputs: positional and named arguments.
+        numbers: what code compares with; a tensor of integers gets those that are whole, and the
+            numbers next to them.
+    """
+    whole = [int(one) + step for one in numbers if float(one).is_integer() for step in (0, -1, 1)]
+
+    for place, leaf in _numeric(inputs):
+        limits = None if _is_real(leaf) else torch.iinfo(leaf.dtype)
+        wanted = list(numbers) if limits is None else [
+            one for one in dict.fromkeys(whole) if limits.min <= one <= limits.max
+        ]  # fmt: skip
+        room = _room(leaf)
+        for first in range(0, len(wanted), room):
+            some = torch.tensor(wanted[first : first + room]).to(leaf.device, leaf.dtype)
+            yield _replaced(inputs, place, partial(_with_some, some=some))
 
 
 def scaled(inputs: Arguments) -> Iterator[Arguments]:
@@ -98,32 +119,59 @@ def raised(inputs: Arguments, recorded: Sequence[Arguments]) -> Iterator[Argumen
             yield replace_leaves(*inputs, change=partial(change, factor=factor))
 
 
-def _alone(
-    path: Path, leaf: Any, *, place: Path, generator: torch.Generator, extreme: bool
-) -> Any:
-    return _special(leaf, generator, extreme=extreme) if path == place else leaf
+def _numeric(inputs: Arguments) -> list[tuple[Path, torch.Tensor]]:
+    found = [(path, leaf) for path, leaf in leaves_of(*inputs).items() if _has_numbers(leaf)]
+    return found[:_ARGUMENTS]
+
+
+def _replaced(
+    inputs: Arguments, place: Path, change: Callable[[torch.Tensor], torch.Tensor]
+) -> Arguments:
+    def apply(path: Path, leaf: Any) -> Any:
+        return change(leaf) if path == place else leaf
+
+    return replace_leaves(*inputs, change=apply)
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _room(tensor: torch.Tensor) -> int:
+    """How many elements of a tensor may change so that others stay between them."""
+    return -(-tensor.numel() // 2)
+
+
+def _with_some(tensor: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
+    """A tensor with others' elements, from the first on, in the place of every other one."""
+    copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+    copy.view(-1)[: 2 * len(some) : 2] = some
+    return copy
 
 
 def _has_numbers(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.numel() > 0 and leaf.dtype is not torch.bool
 
 
-def _special(tensor: torch.Tensor, generator: torch.Generator, *, extreme: bool) -> torch.Tensor:
-    if tensor.is_floating_point() or tensor.is_complex():
+def _special(tensor: torch.Tensor, generator: torch.Generator, turn: int) -> torch.Tensor:
+    """A tensor of usual numbers; from the first turn on with some of the special ones."""
+    if _is_real(tensor):
         parts = (*tensor.shape, 2) if tensor.is_complex() else tensor.shape
         numbers = torch.randn(parts, generator=generator)
-        if extreme:
-            chosen = torch.randint(0, len(_SPECIAL), numbers.shape, generator=generator)
-            where = torch.rand(numbers.shape, generator=generator) < 2 * _ZEROS
-            numbers = torch.where(where, torch.tensor(_SPECIAL)[chosen], numbers)
         whole = torch.view_as_complex(numbers) if tensor.is_complex() else numbers
-        return whole.to(tensor.device, tensor.dtype)
+        if turn and tensor.numel() > 4 * len(_SPECIAL):  # anywhere, and each of them
+            chosen = torch.randint(0, len(_SPECIAL), tensor.shape, generator=generator)
+            where = torch.rand(tensor.shape, generator=generator) < 2 * _ZEROS
+            whole = torch.where(where, torch.tensor(_SPECIAL)[chosen], whole)
+        usual = whole.to(tensor.device, tensor.dtype)
+        special = torch.tensor(_SPECIAL).roll(-(turn - 1) * _room(tensor))[: _room(tensor)]
+        return _with_some(usual, special.to(tensor.device, tensor.dtype)) if turn else usual
     most = int(tensor.max())
-    low, high = (-most - 2, 4 * most + 3) if extreme else (min(int(tensor.min()), 0), most + 1)
+    low, high = (-most - 2, 4 * most + 3) if turn else (min(int(tensor.min()), 0), most + 1)
     limits = torch.iinfo(tensor.dtype)
     low, high = max(low, limits.min), max(min(high, limits.max), low + 1)
     drawn = torch.randint(low, high, tensor.shape, generator=generator)
-    drawn.view(-1)[:: 2 + extreme] = 0  # often what pads
+    drawn.view(-1)[:: 2 + min(turn, 1)] = 0  # often what pads
     return drawn.to(tensor.device, tensor.dtype)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torchferry.capturer.trial.instructions import is_watched, packages_of
+from torchferry.capturer.trial.instructions import is_watched
 from torchferry.values.attributes import attributes_kept, hold_containers, put_back
 
 __all__ = ["DRAWN", "caches_of", "outside_state", "trace_kept"]
@@ -34,7 +34,7 @@ def outside_state(model: torch.nn.Module) -> dict[str, Any]:
     """Numbers and texts that code of the model's classes may read and write, by their names.
 
     Args:
-        model: whose own code counts, and that of packages nobody tried; see `packages_of`.
+        model: whose own code counts, and that of packages that are not well known.
 
     Returns:
         values by ``CALLS['n']``, ``Schedule.step`` and the like, and by `DRAWN`.
@@ -81,8 +81,7 @@ def trace_kept(model: torch.nn.Module, inputs: Iterable[object] = ()) -> Iterato
 def _outside_kept(model: torch.nn.Module) -> Iterator[None]:
     functions = [*_functions(model)]
     values = [value for one in functions for _, value in _scope(one)]
-    packages = packages_of(model)
-    owners = {id(one): one for one in (*_classes(model), *values) if _is_own(one, packages)}
+    owners = {id(one): one for one in (*_classes(model), *values) if _is_own(one)}
     before = [(one, _attributes(one)) for one in owners.values()]
     named = [(one.__globals__, name, one.__globals__.get(name, _ABSENT))
              for one in functions for name in one.__code__.co_names]  # fmt: skip
@@ -118,11 +117,11 @@ def _classes(model: torch.nn.Module) -> set[type]:
     return {cls for module in model.modules() for cls in type(module).__mro__}
 
 
-def _is_own(value: Any, packages: frozenset[str]) -> bool:
+def _is_own(value: Any) -> bool:
     """Whether it is a class, or an object of one, of the user's code, with attributes."""
     cls = value if isinstance(value, type) else type(value)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    own = cls.__module__ == "__main__" or (file is not None and is_watched(file, packages))
+    own = cls.__module__ == "__main__" or (file is not None and is_watched(file))
     return own and isinstance(getattr(value, "__dict__", None), Mapping)
 
 
@@ -152,12 +151,11 @@ def _names(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _functions(model: torch.nn.Module) -> Iterator[types.FunctionType]:
     """Methods of a model's classes, and functions that they call by name."""
-    packages = packages_of(model)
     left = [*filter(None, map(_function, _members(model)))]
     seen = set(map(id, left))
     while left:
         function = left.pop()
-        if not is_watched(function.__code__.co_filename, packages):
+        if not is_watched(function.__code__.co_filename):
             continue
         yield function
         for _, value in _scope(function):

@@ -21,43 +21,52 @@ __all__ = [
     "is_watched",
     "line_of",
     "model_instructions",
-    "packages_of",
     "run_instructions",
 ]
 
 # Their models were exported, and run at sizes of 1 and others: `make field`, benchmarks/sweep.py.
-_TRIED = frozenset(
-    ("diffusers", "peft", "sentence_transformers", "timm", "torch", "torch_geometric", "torchao",
-     "torchaudio", "torchvision", "transformers", "ultralytics")
-)  # fmt: skip
+_TRIED = ("diffusers", "peft", "sentence_transformers", "timm", "torch", "torch_geometric",
+          "torchao", "torchaudio", "torchvision", "transformers", "ultralytics")  # fmt: skip
+# What stands around models and computes the same for all sizes; some remember sizes to save time.
+_AROUND = (
+    "_pytest",
+    "absl",
+    "accelerate",
+    "attr",
+    "beartype",
+    "einops",
+    "huggingface_hub",
+    "jaxtyping",
+    "lightning",
+    "lightning_fabric",
+    "loguru",
+    "numpy",
+    "omegaconf",
+    "opt_einsum",
+    "pluggy",
+    "pydantic",
+    "pytorch_lightning",
+    "rich",
+    "safetensors",
+    "scipy",
+    "tqdm",
+    "typeguard",
+    "typing_extensions.py",
+    "wrapt",
+)
+_UNWATCHED = frozenset((*_TRIED, *_AROUND))
 Instruction = tuple[CodeType, int]
 """A piece of code, and the place in its bytecode."""
 
 _TYPED = "<string>"  # python -c, and exec; what libraries generate is called so too
 
 
-def packages_of(model: torch.nn.Module) -> frozenset[str]:
-    """The installed packages that classes of a model stand in, but for those whose were tried.
-
-    Args:
-        model: it and its modules.
-    """
-    names = {getattr(sys.modules.get(type(one).__module__), "__file__", "") or ""
-             for one in model.modules()}  # fmt: skip
-    return frozenset(map(package_of, names)) - _TRIED - {"", "Python"}
-
-
 @contextmanager
-def run_instructions(
-    packages: frozenset[str] = frozenset(),
-) -> Iterator[set[Instruction]]:
-    """Collect the instructions that run inside the block, but for those of installed packages.
+def run_instructions() -> Iterator[set[Instruction]]:
+    """Collect the instructions that run inside the block, but for those of well-known packages.
 
-    Each is a piece of code and the place in its bytecode. Packages ask for sizes to save time, and
-    their users have run them at all sizes.
-
-    Args:
-        packages: installed ones that count all the same, as the model's own (`packages_of`).
+    Each is a piece of code and the place in its bytecode. Well-known packages ask for sizes to
+    save time, and their users have run them at all sizes.
     """
     found: set[Instruction] = set()
     # By identity: Python compares code, and computes its hash, by all that is in it.
@@ -68,7 +77,7 @@ def run_instructions(
         code = frame.f_code
         known = watched.get(code.co_filename)
         if known is None:
-            known = watched[code.co_filename] = is_watched(code.co_filename, packages)
+            known = watched[code.co_filename] = is_watched(code.co_filename)
         if not known:
             return None
         add = places.setdefault(id(code), (code, set()))[1].add
@@ -94,25 +103,22 @@ def run_instructions(
 
 
 @cache  # Python asks at every call, of a few hundred files
-def is_watched(file: str, packages: frozenset[str] = frozenset()) -> bool:
-    """Whether a file is the user's own, or one of these packages'."""
-    if file == _TYPED:
-        return True
-    package = package_of(file)
-    return package in packages or not (package or is_library(file) or is_own(file))
+def is_watched(file: str) -> bool:
+    """Whether a file is the user's own, or of an installed package that is not well known."""
+    known = package_of(file) in _UNWATCHED or is_library(file) or is_own(file)
+    return file == _TYPED or not known
 
 
 @contextmanager
 def model_instructions(model: torch.nn.Module) -> Iterator[set[Instruction]]:
-    """Collect as `run_instructions` does what runs in ``forward``; nothing of packages alone.
+    """Collect as `run_instructions` does what runs in ``forward``; nothing of models of packages.
 
     Args:
         model: to be called, or traced, inside the block.
     """
-    packages = packages_of(model)
     found: set[Instruction] = set()
     methods = [value for cls in {type(one) for one in model.modules()} for value in _methods(cls)]
-    if not any(is_watched(one.__code__.co_filename, packages) for one in methods):
+    if not any(is_watched(one.__code__.co_filename) for one in methods):
         yield found
         return
 
@@ -122,7 +128,7 @@ def model_instructions(model: torch.nn.Module) -> Iterator[set[Instruction]]:
                 return forward(*args, **kwargs)
             ran: set[Instruction] = set()
             try:
-                with run_instructions(packages) as ran, _Unwatched():
+                with run_instructions() as ran, _Unwatched():
                     return forward(*args, **kwargs)
             finally:
                 found.update(ran)

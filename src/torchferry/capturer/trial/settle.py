@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -75,6 +75,9 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
             reasons = [reason for reason in map(needed, said) if reason is not None]
             if not said or reasons:
                 kept[guard] = next(filter(None, reasons), "")
+        together = _needed_together(read, kept, seen, ask)
+        read |= read_guards(program, named, together)
+        kept |= together
         right = ask(tuple(condition for guard in kept for condition in read[guard]))
     set_guards(program, [*kept])
     found = find_reliances(model, seen, captured.traced, trial)
@@ -175,6 +178,37 @@ def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
         if alone is not None and both is not None and alone.ok and not both.ok:
             return False
     return True
+
+
+def _needed_together(
+    read: Mapping[str, Sequence[Condition]], kept: Collection[str], seen: Observation, ask: Ask
+) -> dict[str, str]:
+    """Guards of which one must hold, as all broken at once make a difference; and its line."""
+    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    found: dict[str, str] = {}
+
+    def broken(sizes: dict[str, int], among: Iterable[str]) -> list[str]:
+        return [guard for guard in among if any(one.broken_by(sizes) for one in read[guard])]
+
+    left = [guard for guard in read if guard not in kept]
+    for size in (1, 0):
+        alone = {name: broken({**usual, name: size}, left) for name in usual}
+        names = [name for name in usual
+                 if alone[name] and not broken({**usual, name: size}, kept)]  # fmt: skip
+        while len(names) > 1:
+            sizes = {**usual, **dict.fromkeys(names, size)}
+            verdict = ask(sizes)
+            if verdict is None or verdict.ok:
+                break
+            for name in names:  # the fewest
+                fewer = {**sizes, name: usual[name]}
+                if (again := ask(fewer)) is not None and not again.ok:
+                    sizes, verdict = fewer, again
+            least = [name for name in names if sizes[name] == size]
+            guard = " or ".join(f"({alone[name][0]})" for name in least)
+            found[guard] = other_line(verdict.evidence)
+            names.remove(least[-1])
+    return found
 
 
 def _neighbours_first(

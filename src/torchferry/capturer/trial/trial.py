@@ -11,21 +11,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from torchferry.capturer.state.outside import caches_of
 from torchferry.capturer.trial.agreement import compare_calls, run_program
-from torchferry.capturer.trial.instructions import (
-    Instruction,
-    first_line,
-    line_of,
-    packages_of,
-    run_instructions,
-)
+from torchferry.capturer.trial.asked import asked_otherwise
+from torchferry.capturer.trial.behaviour import MOST, Behaviour, count_numbers
+from torchferry.capturer.trial.instructions import first_line
 from torchferry.capturer.trial.reliance import run_model
 from torchferry.dims import Condition
 from torchferry.judge import Verdict, worst_verdict
@@ -34,7 +29,7 @@ from torchferry.observer.naming import unaliased
 from torchferry.observer.observation import Call
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of, program_inputs, replace_leaves
-from torchferry.observer.unlike import raised, scaled, special_values, unlike
+from torchferry.observer.unlike import raised, scaled, special_values, unlike, with_numbers
 from torchferry.values.clone import clone
 from torchferry.values.flatten import Path
 from torchferry.values.kinds import attempt
@@ -42,11 +37,10 @@ from torchferry.values.kinds import attempt
 __all__ = ["Trial", "other_line"]
 
 _ONLY_THERE = "at other sizes the model never runs "
+_OTHERWISE = "at other sizes the model asks otherwise in "
 
 _LARGE = ((31, 1), (31, 4), (0, 8))  # sizes beside those that break a condition: more by, times
-_NUMBERS = range(16, 4097)  # of the user's code: sizes beyond them are tried
-_BEYOND = 6  # how many of these
-_MOST = 2**20  # numbers in the inputs of a call of large sizes, which is to take little time
+_BEYOND = 6  # numbers of the user's code that sizes beyond are tried of
 
 
 class Trial:
@@ -77,9 +71,7 @@ class Trial:
         self.program = program
         self.conditions = tuple(conditions)
         self.joined = joined
-        self.decided = decided
-        self.packages = packages_of(model)
-        self.caches = caches_of(model)
+        self._code = Behaviour(self.call, model, seen, conditions, decided)
 
     def recorded(self, kept: Collection[Condition]) -> Verdict:
         """The worst verdict on the recorded calls that the program accepts.
@@ -116,12 +108,15 @@ class Trial:
         """
         broken = [one for one in self.conditions if one.broken_by(sizes)]
         found = self._verdicts(unlike(inputs))
-        if ran := self._instructions(inputs):
-            known = self._instructions_elsewhere(broken)
+        ran, asked = self._code.run(inputs)
+        if ran:
+            known = self._code.instructions_elsewhere(broken)
             if other := ran - known:  # custom operators are the same code in the program
-                other -= self._instructions(inputs, program=True)
+                other -= self._code.watch(partial(attempt, self.run_program, inputs))
             if other:
                 return Verdict("failed", evidence=_ONLY_THERE + first_line(other))
+            if one := asked_otherwise(asked, self._code.asked_elsewhere(broken)):
+                return Verdict("failed", evidence=_OTHERWISE + first_line([one]))
             if ran != known:  # what is left out may do nothing to such values
                 found += self._verdicts(special_values(inputs))
             if not all(one.choice for one in broken):  # a table may stand in place of an ``if``
@@ -147,9 +142,13 @@ class Trial:
         recorded = [self.seen.normalized(call) for call in self.seen.calls]
         values = (
             unlike(inputs), special_values(inputs), scaled(inputs), raised(inputs, recorded),
-            _with_integers(self.program, inputs, self._numbers[:_BEYOND]),
+            _with_integers(self.program, inputs, self._code.numbers[:_BEYOND]),
         )  # fmt: skip
-        found = self._verdicts(itertools.chain.from_iterable(values))
+        found = self._verdicts(itertools.chain(*values))
+        # Where values equal a number, rounding would make another of them.
+        exact = with_numbers(inputs, sorted(self._code.collect_asked(inputs).numbers))
+        calls = map(self.call, exact)
+        found += [self.judged(call, exact=True) for call in calls if call is not None]
         for large in self._beyond_numbers(self.seen.sizes_of(self.seen.best), ()):
             found += self._only_there(large, ())
         return worst_verdict(found)
@@ -158,7 +157,7 @@ class Trial:
         """The verdict at large sizes, if that differs and that at others as large does not."""
         others = [one for one in self.conditions if one not in broken and one.broken_by(large)]
         inputs, error = attempt(self.seen.inputs_at, large)
-        if error is not None or _count(inputs) > _MOST:
+        if error is not None or count_numbers(inputs) > MOST:
             return
         for verdict in self._verdicts([inputs]):
             if verdict.kind == "differs" and not (others and self._differs(large, broken)):
@@ -185,63 +184,12 @@ class Trial:
         names = {name for one in broken for name in one.names}
         beyond = (
             {**sizes, name: number + 1}
-            for number in self._numbers
+            for number in self._code.numbers
             for name, size in sizes.items()
             if name not in names and size <= number
         )
         legal = (large for large in beyond if _breaks_no_other(self.conditions, large, broken))
         yield from itertools.islice(legal, _BEYOND)
-
-    @cached_property
-    def _numbers(self) -> list[int]:
-        """Numbers in the user's code that runs, and in attributes of its modules."""
-        codes = {code for _, instructions in self._usual for code, _ in instructions}
-        values = [constant for code in codes for constant in code.co_consts]
-        for module in self.model.modules():
-            forward = getattr(type(module), "forward", None)  # torch.jit.trace's has none
-            if getattr(forward, "__code__", None) in codes:
-                values += vars(module).values()
-        inside = [inner for one in values
-                  for inner in (one if isinstance(one, (tuple, list)) else [one])]  # fmt: skip
-        return sorted({abs(one) for one in inside if type(one) is int and abs(one) in _NUMBERS})
-
-    def _instructions_elsewhere(self, broken: Sequence[Condition]) -> set[Instruction]:
-        """Collect the instructions of all usual calls that break none of these conditions.
-
-        The captured call counts always, even if a doubt excludes its sizes.
-        """
-        found: set[Instruction] = set()
-        for sizes, instructions in self._usual:
-            if sizes is None or not any(one.broken_by(sizes) for one in broken):
-                found |= instructions
-        return found
-
-    @cached_property
-    def _usual(self) -> list[tuple[dict[str, int] | None, set[Instruction]]]:
-        """Sizes and instructions of each recorded call, and of a call without a size of 0 or 1.
-
-        The sizes of the captured call are ``None``.
-        """
-        seen = self.seen
-        calls: list[tuple[dict[str, int] | None, Arguments]] = [
-            (None if call is seen.best else seen.sizes_of(call), seen.normalized(call))
-            for call in seen.calls
-        ]
-        usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
-        inputs, error = attempt(seen.inputs_at, usual)
-        calls += [(usual, inputs)] if error is None else []
-        return [(sizes, self._instructions(given)) for sizes, given in calls]
-
-    def _instructions(self, inputs: Arguments, *, program: bool = False) -> set[Instruction]:
-        """The instructions of the user's code that the model runs, or the program."""
-        for function in self.caches:  # what is remembered runs no instruction
-            function.cache_clear()
-        with run_instructions(self.packages) as found:
-            if program:
-                attempt(self.run_program, inputs)
-            else:
-                self.call(inputs)
-        return {one for one in found if not self.decided or line_of(*one) not in self.decided}
 
     def run_program(self, inputs: Arguments) -> Any:
         """What the program returns.
@@ -257,16 +205,18 @@ class Trial:
         outputs, error = attempt(run_model, self.model, clone(inputs))
         return None if error else Call(*inputs, outputs)
 
-    def judged(self, call: Call, *, made: bool = False) -> Verdict:
+    def judged(self, call: Call, *, made: bool = False, exact: bool = False) -> Verdict:
         """The verdict on the program, beside what the model returned.
 
         Args:
             call: as the model ran it.
             made: as `compare_calls` has it.
+            exact: whether no difference is forgiven for what rounding does to the model.
         """
         seen = replace(self.seen, calls=[call])
+        model = None if exact else self.model
         # A model may return nothing, and then there is nothing to compare.
-        checks = compare_calls(self.program, seen, self.joined, model=self.model, made=made)
+        checks = compare_calls(self.program, seen, self.joined, model=model, made=made)
         return worst_verdict(check.verdict for check in checks)
 
 
@@ -342,10 +292,5 @@ def _breaks_no_other(
 
 def other_line(evidence: str) -> str:
     """The user's line that runs only where conditions are broken, of a verdict's evidence."""
-    return evidence.removeprefix(_ONLY_THERE) if evidence.startswith(_ONLY_THERE) else ""
-
-
-def _count(inputs: Arguments) -> int:
-    """How many numbers there are in the tensors of a call."""
-    leaves = leaves_of(*inputs).values()
-    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    said = next(filter(evidence.startswith, (_ONLY_THERE, _OTHERWISE)), None)
+    return evidence.removeprefix(said) if said else ""

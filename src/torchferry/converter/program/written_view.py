@@ -25,6 +25,7 @@ Sizes = Mapping[str, int]
 
 _ALONE = range(1, 65)  # sizes that are tried of one symbol
 _TOGETHER = (1, 2, 3, 4)  # of two
+_MANY = 64  # sets of three symbols that are 1, of four and so on
 _UNKNOWN = (1, 2, 3, 4, 6, 8)  # of one that data decides
 
 
@@ -186,6 +187,9 @@ def _samples(symbols: Sequence[str], hints: Sizes) -> Iterator[Sizes]:
     for pair in itertools.combinations(symbols, 2):
         for sizes in itertools.product(_TOGETHER, repeat=2):
             yield {**hints, **dict(zip(pair, sizes, strict=True))}
+    for count in range(3, len(symbols) + 1):  # with ones in all but one axis all layouts are one
+        for some in itertools.islice(itertools.combinations(symbols, count), _MANY):
+            yield {**hints, **dict.fromkeys(some, 1)}
 
 
 def _clauses(other: Sequence[set[int]], same: Sequence[set[int]]) -> list[tuple[int, ...]]:

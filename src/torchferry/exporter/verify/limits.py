@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -80,12 +81,32 @@ def find_limits(
             limits.append(needed)
     for check in checks:
         # Each alone makes no difference, but together they do.
-        if check.refused is None and not check.ok and not _broken(kept, check):
-            together = _broken(conditions, check)
+        if check.refused is None and not check.proves and not _broken(kept, check):
+            together = _joined(_broken(conditions, check), conditions, checks)
             kept |= dict.fromkeys(together)
             limits += together
     found = Limits(tuple(kept), tuple(limits))
     return _with_failures(found, checks)
+
+
+def _joined(
+    together: list[Condition], conditions: Sequence[Condition], checks: Sequence[Check]
+) -> list[Condition]:
+    """One condition, that one of some holds, if the model is right where any one of them does."""
+    right = [frozenset(_broken(conditions, check)) for check in checks
+             if check.refused is None and check.proves]  # fmt: skip
+    if len(together) < 2 or not all(frozenset(together) - {one} in right for one in together):
+        return together
+    sizes: list[str] = []
+    tests = []
+    for one in together:
+        test = one.test
+        for number in reversed(range(len(one.sizes))):
+            test = re.sub(rf"\bn{number}\b", f"n{number + len(sizes)}", test)
+        tests.append(f"({test})")
+        sizes += one.sizes
+    line = next((one.line for one in together if one.line), "")
+    return [Condition(" or ".join(tests), tuple(sizes), line)]
 
 
 def _tried(

@@ -288,7 +288,7 @@ class _LayerTrial(Trial):
         return None if error else Call(inputs[0], inputs[1], outputs)
 
     # Of layers, recorded and made inputs are judged alike.
-    def judged(self, call: Call, *, made: bool = False) -> Verdict:  # noqa: ARG002  (see above)
+    def judged(self, call: Call, **_: bool) -> Verdict:
         sides = self._sides
 
         def again(model: torch.nn.Module, given: tuple[Any, Any]) -> list[Any]:
