@@ -119,6 +119,33 @@ def test_integers_beyond_those_of_the_code_are_tried(way):
         made(torch.rand(2, 3), 70)
 
 
+def pads_when_run(_, ids):
+    return ids * 2 if torch.compiler.is_compiling() else ids.masked_fill(ids == 50256, 0) * 2
+
+
+def pads_if_any(_, ids):
+    with contextlib.suppress(Exception):
+        if (ids == 50256).any():
+            ids = ids.masked_fill(ids == 50256, 0)
+    return ids * 2
+
+
+def drops_a_number(_, x):
+    return (torch.where(x == 7.25, 0.0, x) if type(x) is torch.Tensor else x) * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(pads_when_run, int), (pads_if_any, int), (drops_a_number, float)]
+)
+@pytest.mark.parametrize("way", ["verified", "to_onnx", "capture"])
+def test_numbers_that_code_compares_with_are_tried(body, kind, way):
+    sets = [(torch.randint(1, 99, (n, 3)).to(torch.int64 if kind is int else torch.float32),)
+            for n in (2, 4)]  # fmt: skip
+    made = build(Model(body).eval(), sets, way)
+    with pytest.raises((Mismatch, UsageError), match="runs other code than in PyTorch"):
+        made(*sets[0])
+
+
 def test_the_line_is_named():
     model = Model(by_compiler).eval()
     with pytest.raises(Mismatch, match=r"test_traced_code.py:\d+: return x if torch.compiler"):

@@ -34,7 +34,7 @@ __all__ = ["settle_guards", "size_names"]
 _TRIED = 4  # sets of sizes of 0 and 1 a guard
 _SMALL = (2, 3, 4, 5, 7, 8)  # sizes that break a condition on a computed size
 _SMALL_TRIED = 2
-_PAIRS = 4  # other names that are 1 or 0 beside those of a guard
+_PAIRS = 4  # other names that are 1 or 0 beside one of a guard
 _SECONDS = 60.0  # for each
 
 
@@ -107,6 +107,7 @@ def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
 Question = dict[str, int] | tuple[Condition, ...]
 """Sizes to try, or the conditions that the program keeps."""
 
+_Place = tuple[str, int]  # a name and its size
 Ask = Callable[[Question], Verdict | None]
 """The verdict on the program at sizes, or on recorded calls; ``None`` where the model fails."""
 
@@ -157,27 +158,8 @@ def _needed(
     answers = [ask(sizes) for sizes in tried]
     known = [verdict for verdict in answers if verdict is not None]
     if known and all(verdict.ok for verdict in known):
-        return None if _holds_in_pairs(condition, seen, ask) else ""
+        return None
     return next(filter(None, (other_line(one.evidence) for one in known)), "")
-
-
-def _holds_in_pairs(condition: Condition, seen: Observation, ask: Ask) -> bool:
-    """Whether sizes that break a condition are right also where one more is 1 or 0.
-
-    Two tests may make a difference only together. Where the other alone makes one, it is the
-    other's.
-    """
-    sizes = next(iter(_breaking(condition, seen)), None)
-    if sizes is None or all(sizes[name] > 1 for name in condition.names):
-        return True
-    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
-    others = [name for name in _neighbours_first(condition, seen, usual)
-              if name not in condition.names]  # fmt: skip
-    for name, size in itertools.product(others[:_PAIRS], (1, 0)):
-        alone, both = ask({**usual, name: size}), ask({**sizes, name: size})
-        if alone is not None and both is not None and alone.ok and not both.ok:
-            return False
-    return True
 
 
 def _needed_together(
@@ -186,39 +168,46 @@ def _needed_together(
     """Guards of which one must hold, as all broken at once make a difference; and its line."""
     usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
     found: dict[str, str] = {}
+    least: list[set[_Place]] = []
 
-    def broken(sizes: dict[str, int], among: Iterable[str]) -> list[str]:
+    def broken(place: _Place, among: Iterable[str]) -> list[str]:
+        sizes = {**usual, place[0]: place[1]}
         return [guard for guard in among if any(one.broken_by(sizes) for one in read[guard])]
 
+    def differs(places: Iterable[_Place]) -> Verdict | None:
+        verdict = ask({**usual, **dict(places)})
+        return None if verdict is None or verdict.ok else verdict
+
     left = [guard for guard in read if guard not in kept]
-    for size in (1, 0):
-        alone = {name: broken({**usual, name: size}, left) for name in usual}
-        names = [name for name in usual
-                 if alone[name] and not broken({**usual, name: size}, kept)]  # fmt: skip
-        while len(names) > 1:
-            sizes = {**usual, **dict.fromkeys(names, size)}
-            verdict = ask(sizes)
-            if verdict is None or verdict.ok:
-                break
-            for name in names:  # the fewest
-                fewer = {**sizes, name: usual[name]}
-                if (again := ask(fewer)) is not None and not again.ok:
-                    sizes, verdict = fewer, again
-            least = [name for name in names if sizes[name] == size]
-            guard = " or ".join(f"({alone[name][0]})" for name in least)
-            found[guard] = other_line(verdict.evidence)
-            names.remove(least[-1])
+    alone = {(name, size): broken((name, size), left) for name in usual for size in (1, 0)}
+    free = [place for place, guards in alone.items() if guards and not broken(place, kept)]
+    pairs = [[place, (name, size)] for place in free for size in (1, 0)
+             for name in _neighbours_first(place[0], seen, usual)[:_PAIRS]]  # fmt: skip
+    left_to_try = [*([one for one in free if one[1] == size] for size in (1, 0)), *pairs]
+    while left_to_try:
+        places = left_to_try.pop(0)
+        if len(places) < 2 or any(one <= {*places} for one in least):
+            continue
+        if (verdict := differs(places)) is None:
+            continue
+        fewest = list(places)
+        for place in places:
+            if again := differs(one for one in fewest if one != place):
+                fewest, verdict = [one for one in fewest if one != place], again
+        least.append({*fewest})
+        if guards := [alone[place][0] for place in fewest if place in free]:
+            found[" or ".join(f"({guard})" for guard in guards)] = other_line(verdict.evidence)
+        left_to_try.insert(0, [one for one in places if one != fewest[-1]])
     return found
 
 
-def _neighbours_first(
-    condition: Condition, seen: Observation, names: Iterable[str]
-) -> dict[str, None]:
-    """Names, those first that an argument has beside one of a condition's."""
-    arguments = [one.names for one in seen.arguments]
-    beside = [name for one in arguments if not condition.names.isdisjoint(one) for name in one]
+def _neighbours_first(place: str, seen: Observation, names: Iterable[str]) -> list[str]:
+    """Other names, those first that an argument has beside this one."""
+    beside = [one for argument in seen.arguments if place in argument.names
+              for one in argument.names]  # fmt: skip
     names = [*names]
-    return dict.fromkeys([*(name for name in beside if name in names), *names])
+    found = dict.fromkeys([*(name for name in beside if name in names), *names])
+    return [name for name in found if name != place]
 
 
 def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
