@@ -103,6 +103,24 @@ def test_every_name_sees_what_it_sees_in_python(name, tmp_path):
         assert found.fixed
 
 
+def test_a_branch_of_another_method_is_followed_too():
+    class Picks(torch.nn.Module):
+        def pick(self, h, x):
+            if x.max() > 50:
+                return h
+            return h.clone()
+
+        def forward(self, x, y):
+            h = y * 1
+            g = self.pick(h, x)
+            g.mul_(2)
+            return h, g
+
+    model = Picks()
+    with pytest.raises(CaptureError, match="changed in place"):
+        capture(model, Observation.from_inputs(model, sets(3, 5)), rewrite=True)
+
+
 def test_control_flow_of_the_user_s_own_is_as_it_is():
     class Own(torch.nn.Module):
         def forward(self, x):

@@ -7,9 +7,11 @@ that would make a difference in a program, the construct is named here.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -59,9 +61,11 @@ def find_lost(program: ExportedProgram, places: Collection[str]) -> tuple[Lost, 
     Args:
         program: as torch.export gives it, not functionalized.
         places: ``file:line`` of what was rewritten; control flow of the user's own is as it is.
+            Of code outside ``forward`` torch notes who calls it: where it stands is not known.
     """
-    found = dict.fromkeys(_lost(program.graph_module, "")) if places else {}
-    return tuple(one for one in found if one.where in places or not one.where)
+    found = _lost(program.graph_module, "") if places else ()
+    known = (one if one.where in places else replace(one, where="") for one in found)
+    return tuple(dict.fromkeys(known))
 
 
 def leave_out(lost: Sequence[Lost], leave: dict[str, str]) -> None:
@@ -83,7 +87,7 @@ def _lost(module: GraphModule, outer: str) -> Iterator[Lost]:
     graph = _Graph(module)
     for node in module.graph.nodes:
         construct = _construct(node)
-        if construct is not None:
+        if construct is not None and construct.is_ours:
             where = _line(node) or outer
             reason = graph.obstacle(construct) or _unfollowed(construct)
             if reason:
@@ -117,6 +121,12 @@ class _Construct:
     bodies: list[GraphModule]
     operands: list[Node | Any]
     carried: int
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether rewritten code made it, which copies all that comes out."""
+        outputs = [one for body in self.bodies for one in _list([*body.graph.nodes][-1].args[0])]
+        return all(_copied(one) is not one for one in outputs if isinstance(one, Node))
 
     @property
     def read(self) -> list[int]:
@@ -220,7 +230,8 @@ class _Graph:
             place for place in construct.read if self._same(construct.operands[place], operand)
         ]
         readers = [user for user in entry.users if user.target is not torch.ops.aten.sym_size.int]
-        twice = construct.carried and inner.outputs.count(root) > 1  # its next step sees one
+        # The next step writes to one of them.
+        twice = construct.carried and any(number in pair for pair in inner.shared())
         if root is entry or seen != [number] or len(readers) > 1 or twice:
             return _reason(write, construct.node)
         if any(one is self.roots[operand] for _, one in self._through(construct)):
@@ -248,7 +259,7 @@ class _Graph:
         results = construct.results
         for body in construct.bodies:
             inner = _Graph(body)
-            made: dict[Node, Node] = {}
+            made: dict[int, Node] = {}
             for number, root in enumerate(inner.outputs):
                 result = results.get(number)
                 if result is None or root is None:
@@ -258,12 +269,38 @@ class _Graph:
                     operand = construct.operands[inner.placeholders.index(entry)]
                     if isinstance(operand, Node):
                         yield result, self.roots[operand], number >= construct.carried
-                elif root in made:
-                    yield result, made[root], True
-                made.setdefault(root, result)
+                made[number] = result
+            for number, other in inner.shared():
+                if number in made and other in made:
+                    yield made[other], made[number], True
         for number, operand in enumerate(construct.operands[: construct.carried]):
             if number in results and isinstance(operand, Node):
                 yield results[number], self.roots[operand], False  # a loop without a step
+
+    def shared(self) -> list[tuple[int, int]]:
+        """The numbers of outputs that are, or may be, one tensor."""
+        memories = [set() if root is None else self._memories(root) for root in self.outputs]
+        numbers = range(len(memories))
+        return [(one, other) for one, other in itertools.combinations(numbers, 2)
+                if memories[one] & memories[other]]  # fmt: skip
+
+    def _memories(self, root: Node) -> set[Node]:
+        """A root, and those that it may be: of a result of control flow, what a branch gives."""
+        found, left = {root}, [root]
+        while left:
+            new = self._given.get(left.pop(), set()) - found
+            found |= new
+            left += new
+        return found
+
+    @cached_property
+    def _given(self) -> dict[Node, set[Node]]:
+        found: dict[Node, set[Node]] = {}
+        for node in self.module.graph.nodes:
+            if (construct := _construct(node)) is not None:
+                for result, other, _ in self._pairs(construct):
+                    found.setdefault(result, set()).add(other)
+        return found
 
     def _through(self, construct: _Construct) -> list[tuple[Node, Node]]:
         """The writes that give a tensor of before a construct what came out of it."""
