@@ -16,6 +16,7 @@ from torchferry.dims import Dim, parse_size
         ("my dim", "my dim"),
         ("batch.size", "batch.size"),
         ("f(x)", "f(x)"),
+        ("CeilToInt(zuf0)", "CeilToInt(zuf0)"),  # of a float
         ("s0**-1", "s0**-1"),
     ],
 )

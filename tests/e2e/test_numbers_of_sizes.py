@@ -176,6 +176,41 @@ def test_two_integers_of_which_data_takes_one_are_right():
         assert torch.equal(made(*counted(n, count)), model(*counted(n, count)))
 
 
+OF_DATA = {
+    "ceil, round": lambda a, v: (a * math.ceil(v), a * round(v)),
+    "ceil, itself": lambda a, v: (a * math.ceil(v), a * v, a * (math.ceil(v) - v)),
+    "floor, ceil, trunc": lambda a, v: (a * math.floor(v), a * math.ceil(v), a * math.trunc(v)),
+    "ceil of twice": lambda a, v: (a * math.ceil(v), a * math.ceil(2 * v)),
+    "between two": lambda a, v: a * (math.ceil(v) - v) + a.flip(0) * (v - int(v)),
+    "remainder": lambda a, v: (a * (v % 1), a * v),
+    "floor division": lambda a, v: (a * (v // 1), a * v, a * (v * 2 // 2)),
+}
+
+
+class OfFloat(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, a):
+        return self.body(a, a.max().item())
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("name", OF_DATA)
+def test_a_float_of_data_and_what_is_rounded_of_it_are_two(name, check):
+    model = OfFloat(OF_DATA[name])
+    sets = [(torch.tensor(one),) for one in ([0.3, 2.6, 1.0], [1.2, 3.4, 0.1, 0.2])]
+    try:
+        made = tf.export(model, sets, check=check, progress=False)
+    except FerryError:
+        assert "%" in name or name in ("remainder", "floor division")
+        return
+    for values in ([2.5, 1.0], [3.5], [-0.5, -2.0], [4.7, 1.0, 0.0]):
+        a = torch.tensor(values)
+        torch.testing.assert_close(made(a), model(a))
+
+
 class Scaled(nn.Module):
     def forward(self, x, f=0.0):
         return x / torch.tensor(float(f))

@@ -26,7 +26,6 @@ _CALLS: dict[str, Callable[..., Size]] = {
     "min": minimum,
     "FloorDiv": lambda a, b: a // b,
     "CleanDiv": lambda a, b: a // b,
-    "CeilToInt": lambda a: a,
     "Mod": lambda a, b: a % b,
     "PythonMod": lambda a, b: a % b,
     "ModularIndexing": lambda a, b, c: (a // b) % c,

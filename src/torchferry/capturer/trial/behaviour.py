@@ -14,6 +14,7 @@ from torchferry.dims import Condition
 from torchferry.observer import Observation
 from torchferry.observer.sets import Arguments
 from torchferry.observer.tree import leaves_of
+from torchferry.observer.unlike import unlike
 from torchferry.values.kinds import attempt
 
 __all__ = ["MOST", "Behaviour", "count_numbers"]
@@ -101,14 +102,17 @@ class Behaviour:
 
     @cached_property
     def _others(self) -> list[tuple[dict[str, int], _Ran]]:
-        """The same of calls in which every dimension has another size, where they are legal."""
+        """The same of calls of other sizes, where these are legal, and of other values."""
         usual = {name: max(2, size) for name, size in self._seen.sizes_of(self._seen.best).items()}
         grown = [{name: size * times + more for name, size in usual.items()}
                  for more, times in _OTHERS]  # fmt: skip
         made = [(sizes, attempt(self._seen.inputs_at, sizes)) for sizes in grown]
-        return [(sizes, self.run(inputs)) for sizes, (inputs, error) in made
-                if error is None and count_numbers(inputs) <= MOST
-                and not any(one.broken_by(sizes) for one in self._conditions)]  # fmt: skip
+        found = [(sizes, self.run(inputs)) for sizes, (inputs, error) in made
+                 if error is None and count_numbers(inputs) <= MOST
+                 and not any(one.broken_by(sizes) for one in self._conditions)]  # fmt: skip
+        # A number that data decides is no constant either.
+        alike = self._seen.normalized(self._seen.best)
+        return found + [(usual, self.run(inputs)) for inputs in unlike(alike)]
 
     def run(self, inputs: Arguments) -> _Ran:
         """Which instructions of the user's code the model runs, and what they ask of torch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -29,31 +30,11 @@ _TRIED = ("diffusers", "peft", "sentence_transformers", "timm", "torch", "torch_
           "torchao", "torchaudio", "torchvision", "transformers", "ultralytics")  # fmt: skip
 # What stands around models and computes the same for all sizes; some remember sizes to save time.
 _AROUND = (
-    "_pytest",
-    "absl",
-    "accelerate",
-    "attr",
-    "beartype",
-    "einops",
-    "huggingface_hub",
-    "jaxtyping",
-    "lightning",
-    "lightning_fabric",
-    "loguru",
-    "numpy",
-    "omegaconf",
-    "opt_einsum",
-    "pluggy",
-    "pydantic",
-    "pytorch_lightning",
-    "rich",
-    "safetensors",
-    "scipy",
-    "tqdm",
-    "typeguard",
-    "typing_extensions.py",
-    "wrapt",
-)
+    "_pytest", "absl", "accelerate", "attr", "beartype", "coverage", "einops", "huggingface_hub",
+    "hypothesis", "jaxtyping", "lightning", "lightning_fabric", "loguru", "numpy", "omegaconf",
+    "opt_einsum", "pluggy", "pydantic", "pytorch_lightning", "rich", "safetensors", "scipy",
+    "tqdm", "typeguard", "typing_extensions.py", "wrapt",
+)  # fmt: skip
 _UNWATCHED = frozenset((*_TRIED, *_AROUND))
 Instruction = tuple[CodeType, int]
 """A piece of code, and the place in its bytecode."""
@@ -92,13 +73,16 @@ def run_instructions() -> Iterator[set[Instruction]]:
         frame.f_trace_opcodes = True
         return note
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # what listens to it is no code of the model's
     sys._getframe().f_trace_opcodes = True  # Python 3.12 asks in settrace whether any frame has it
     sys.settrace(enter)
     try:
         yield found
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
         found.update((code, one) for code, offsets in places.values() for one in offsets)
 
 

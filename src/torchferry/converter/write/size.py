@@ -48,7 +48,9 @@ class Sizes:
         """How a symbolic size is written in a shape."""
         expr = expression(size)
         if expr not in self._texts:
-            self._texts[expr] = self._name(str(expr))
+            # Names are integers: what is made of a float has other rules, as ``v // 1``.
+            floats = any(not one.is_integer for one in getattr(expr, "free_symbols", ()))
+            self._texts[expr] = str(expr) if floats else self._name(str(expr))
         return self._texts[expr]
 
     def axis(self, size: Any) -> int | str:
@@ -204,7 +206,12 @@ def _floor_division(b: Block, x: Any, y: Any) -> Any:
 
 
 def _remainder(b: Block, x: Any, y: Any) -> Any:
-    return b.Mod(*_alike(b, x, y))
+    x, y = _alike(b, x, y)
+    if x.dtype != ir.DataType.DOUBLE:
+        return b.Mod(x, y)
+    rest = b.Mod(x, y, fmod=1)  # of floats ONNX has no other; it has the sign of the dividend
+    other_sign = b.Less(b.Mul(b.Sign(rest), b.Sign(y)), 0.0)
+    return b.Where(other_sign, b.Add(rest, y), rest)
 
 
 def _power(b: Block, x: Any, y: Any) -> Any:
