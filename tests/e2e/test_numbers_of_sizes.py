@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -140,6 +141,45 @@ def test_where_all_are_floats_either_may_win(way):
     for n in (2, 4, 9):
         x = torch.rand(n, 3)
         torch.testing.assert_close(made(x), model(x))
+
+
+INDICES = {
+    "slices": lambda x, i: torch.cat([x[i:], x[:i]]),
+    "a row": lambda x, i: x[i],
+    "select": lambda x, i: x.select(0, i),
+    "floor division": lambda x, i: x * i // 3,
+}
+
+
+class Indexed(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x, i: int):
+        return self.body(x, i)
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("name", INDICES)
+def test_an_integer_that_was_recorded_negative_may_be_so(name, check):
+    model = Indexed(INDICES[name])
+    sets = [(torch.randn(5, 2), -2), (torch.randn(6, 2), -3)]
+    made = tf.export(model, sets, check=check, progress=False)
+    for n, i in ((5, -2), (6, -3), (4, -1), (4, -4), (4, 1), (4, 0)):
+        x = torch.randn(n, 2)
+        torch.testing.assert_close(made(x, i), model(x, i))
+
+
+def test_indices_of_numpy_over_a_size_are_no_condition():
+    class Frames(nn.Module):
+        def forward(self, video):
+            places = np.linspace(0, video.shape[1] - 1, 4).astype(np.int64)
+            return video[:, torch.from_numpy(places)]
+
+    sets = [(torch.rand(2, n, 3),) for n in (8, 8)]
+    made = tf.export(Frames(), sets, progress=False)
+    assert torch.equal(made(*sets[0]), Frames()(*sets[0]))
 
 
 DECIDED_BY_DATA = {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import torchferry as tf
-from torchferry.errors import CaptureError
-from ways import build
+from torchferry.errors import CaptureError, FerryError
+from ways import WAYS, build
 
 
 class ByDefault(nn.Module):
@@ -90,6 +92,37 @@ def test_what_a_trace_leaves_outside_of_a_model_is_taken_out(make, way):
     x = torch.rand(5, 3)
     assert type(model(x)) is torch.Tensor
     assert torch.equal(made(x), x * torch.arange(3.0))
+
+
+@dataclass
+class Meter:
+    rows: int = 0
+    last: object = None
+    all: list = field(default_factory=list)
+
+
+class ByObject(nn.Module):
+    def __init__(self, meter):
+        super().__init__()
+        self.meters = {"first": meter}
+
+    def forward(self, x):
+        meter = self.meters["first"]
+        meter.rows, meter.last = x.shape[0], x.mean()
+        meter.all.append(x.shape[0])
+        return x * 2
+
+
+@pytest.mark.parametrize("meter", [Meter, lambda: SimpleNamespace(rows=0, last=None, all=[])])
+@pytest.mark.parametrize("way", WAYS)
+def test_objects_of_a_model_are_as_they_were(meter, way):
+    model = ByObject(meter()).eval()
+    try:
+        build(model, [(torch.rand(2, 3),), (torch.rand(4, 3),)], way)
+    except FerryError:
+        assert way == "verified"  # what an append does to a list may be read
+    kept = model.meters["first"]
+    assert (kept.rows, kept.last, kept.all) == (0, None, [])
 
 
 class AppendsInABranch(nn.Module):

@@ -193,3 +193,52 @@ def test_a_result_may_be_the_state_itself():
     model = ReturnsState().eval()
     for x in (torch.rand(5, 3), torch.rand(1, 3)):
         check(made(x), model(x))
+
+
+class Mixes(nn.Module):
+    """A state, and arguments with defaults that calls give by position."""
+
+    def __init__(self):
+        super().__init__()
+        self.h = nn.Buffer(torch.zeros(3))
+
+    def forward(self, x, y=None, gain: float = 1.0):
+        self.h = self.h * 0.5 + x.mean(0)
+        return (x + self.h) * gain + (0 if y is None else y)
+
+
+@pytest.mark.parametrize("extra", [(), (torch.ones(3),), (torch.ones(3), 1.0)])
+def test_defaults_may_be_given_by_position(extra, tmp_path):
+    model = Mixes()
+    made = tf.export(copy.deepcopy(model), [(torch.rand(n, 3), *extra) for n in (2, 4)],
+                     state="lift", progress=False)  # fmt: skip
+    made.save(tmp_path / "out.onnx")
+    for program in (made, tf.load(tmp_path / "out.onnx")):
+        fresh = copy.deepcopy(model)
+        for n in (1, 3):
+            x = torch.rand(n, 3)
+            torch.testing.assert_close(program(x, *extra), fresh(x, *extra))
+
+
+class Queue(nn.Module):
+    """Keys are written to a place that data decides, as MoCo does."""
+
+    def __init__(self):
+        super().__init__()
+        self.queue, self.place = nn.Buffer(torch.zeros(3, 8)), nn.Buffer(torch.zeros(1).long())
+
+    def forward(self, keys):
+        place, n = int(self.place), keys.shape[0]
+        found = keys @ self.queue.clone()
+        self.queue[:, place : place + n] = keys.t()
+        self.place[0] = (place + n) % 8
+        return found
+
+
+def test_a_queue_is_filled_in_a_row():
+    model = Queue()
+    made = tf.export(copy.deepcopy(model), [(torch.rand(n, 3),) for n in (2, 4)], state="lift",
+                     progress=False)  # fmt: skip
+    for n in (2, 4, 1, 1):
+        keys = torch.rand(n, 3)
+        torch.testing.assert_close(made(keys), model(keys))

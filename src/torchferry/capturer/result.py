@@ -143,6 +143,11 @@ class Captured:
         check_reliances(self.relies, names, [path_text(path) for path in captured])
         for path, leaf in given.items():
             known = captured.get(path)
+            if isinstance(known, torch.Tensor) and not isinstance(leaf, torch.Tensor):
+                raise UsageError(
+                    f"argument {path_text(path)} is a {type(leaf).__name__}, and was captured as "
+                    "a tensor: give it so"
+                )
             # torch asks it of those only that the program computes with.
             if not isinstance(leaf, torch.Tensor) or not isinstance(known, torch.Tensor):
                 continue

@@ -28,7 +28,7 @@ from torchferry.seams.versions import installed
 from torchferry.values.describe import string_type
 from torchferry.values.flatten import Path, Structure, flatten, path_text
 from torchferry.values.signature import Constant, Signature, Slot, is_same_constant
-from torchferry.values.step import Step
+from torchferry.values.step import LIFTED, Step
 
 __all__ = ["read_signature", "write_signature"]
 
@@ -93,7 +93,8 @@ def _unlike(constants: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str
 def _parameters(program: ExportedProgram, defaults: Collection[str]) -> tuple[str, ...]:
     """Forward's parameters, in order; one with a default that no call gave has its place too."""
     given = program.module_call_graph[0].signature.forward_arg_names or ()
-    return (*(name for name in given if name not in defaults), *defaults)
+    found = [*(name for name in given if name not in defaults), *defaults]
+    return tuple(sorted(found, key=lambda name: name == LIFTED))  # which is given by name
 
 
 def _refuse_two_caches(names: Collection[str]) -> None:

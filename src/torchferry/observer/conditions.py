@@ -52,6 +52,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Lt: operator.lt, ast.LtE: operator.le,
 }  # fmt: skip
+_LAYOUT = "IsNonOverlappingAndDenseIndicator"
 _UNLIMITED = 2**31  # a bound this large does not limit anything
 _SPECIAL = 2  # the least size that torch takes for neither 0 nor 1, which it checks nowhere
 
@@ -309,6 +310,8 @@ def _of_operators(program: ExportedProgram, named: Callable[[str], str]) -> Iter
     known = _known_symbols(program)
     hints = {one: hint for one, hint in later_hints(program).items() if str(one) not in known}
     for guard in later_guards(program):
+        if _LAYOUT in str(guard.expr):
+            continue  # how a tensor lies in memory, which changes no number
         tested = guard.expr.subs(hints)  # an integer that the program holds constant
         yield from _of_expression(tested, named, line_of_torch(guard.sloc), choice=True)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 
 from torchferry.values.buffers import buffers_kept
+from torchferry.values.source_line import is_library, package_of
 
 __all__ = ["attributes_kept", "hold_containers", "put_back"]
 
@@ -23,7 +27,8 @@ Held = tuple[Any, list[Any]]
 def attributes_kept(model: torch.nn.Module) -> Iterator[None]:
     """Buffers have their values, and attributes are those that they were, after the block.
 
-    So are the contents of lists, dictionaries, sets and deques, however deep.
+    So are the contents of lists, dictionaries, sets and deques, and the attributes of objects of
+    the user's classes, however deep.
 
     >>> class Counts(torch.nn.Module):
     ...     calls = 0
@@ -82,13 +87,29 @@ def _restore(now: dict[str, object], before: dict[str, object]) -> None:
     now.update(before)
 
 
-def _hold(value: object, held: dict[int, Held]) -> None:
-    """Note what is in a container, and in those in it."""
+def _hold(value: Any, held: dict[int, Held]) -> None:
+    """Note what is in a container or an object of the user's, and in those in it."""
+    if _is_users(cast("Any", type(value))):
+        value = vars(value)
     if isinstance(value, _CONTAINERS) and id(value) not in held:
         contents = _contents(value)
         held[id(value)] = value, contents
         for one in contents:
             _hold(one, held)
+
+
+@cache
+def _is_users(cls: Any) -> bool:
+    """Whether objects of a class are the user's and have attributes; modules are looked at alone.
+
+    Of libraries each object leads to many others, as a logger does.
+    """
+    if cls is SimpleNamespace:
+        return True
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    own = bool(file) and not package_of(file) and not is_library(file)
+    other = issubclass(cls, (type, torch.nn.Module, torch.Tensor, *_CONTAINERS))
+    return (own or cls.__module__ == "__main__") and not other and cls.__dictoffset__ != 0
 
 
 def _contents(container: Any) -> list[Any]:

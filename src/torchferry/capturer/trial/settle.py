@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -34,6 +35,7 @@ __all__ = ["settle_guards", "size_names"]
 _TRIED = 4  # sets of sizes of 0 and 1 a guard
 _SMALL = (2, 3, 4, 5, 7, 8)  # sizes that break a condition on a computed size
 _SMALL_TRIED = 2
+_NEGATIVE = (-1, -3)  # integers that break a condition
 _PAIRS = 4  # other names that are 1 or 0 beside one of a guard
 _SECONDS = 60.0  # for each
 
@@ -67,7 +69,8 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     def judge(question: Question, _: Note) -> Verdict | None:
         return trial.at(question) if isinstance(question, dict) else trial.recorded(question)
 
-    if conditions:
+    floors = _floors(program, named)
+    if conditions or floors:
         load_program(program)  # once for all copies of this process
     with _asking(judge, model) as ask:
         needed = functools.cache(lambda condition: _needed(condition, seen, computed, ask))
@@ -75,6 +78,8 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
             reasons = [reason for reason in map(needed, said) if reason is not None]
             if not said or reasons:
                 kept[guard] = next(filter(None, reasons), "")
+        for symbol in [one for one, floor in floors.items() if needed(floor) is None]:
+            del program.range_constraints[symbol]
         together = _needed_together(read, kept, seen, ask)
         read |= read_guards(program, named, together)
         kept |= together
@@ -102,6 +107,18 @@ def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
         for one in tensors
         if isinstance(one, torch.Tensor)
     )
+
+
+def _floors(program: ExportedProgram, named: Callable[[str], str]) -> dict[Any, Condition]:
+    """Integers that torch takes for sizes, none of which is negative, by their symbols."""
+    values = (node.meta["val"] for _, node in program_inputs(program))
+    symbols = (one.node.expr for one in values if isinstance(one, torch.SymInt))
+    ranges = {one: program.range_constraints.get(one) for one in symbols}
+    return {
+        one: Condition("n0 >= 0", (named(str(one)),))
+        for one, limits in ranges.items()
+        if limits is not None and limits.lower == 0 and not limits.upper.is_Integer
+    }
 
 
 Question = dict[str, int] | tuple[Condition, ...]
@@ -211,11 +228,15 @@ def _neighbours_first(place: str, seen: Observation, names: Iterable[str]) -> li
 
 
 def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
-    """Sizes that break a condition: of 0 and 1, most others as they were; then small ones."""
+    """Sizes that break a condition: recorded ones, negative integers, 0 and 1, then small ones."""
     usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
     names = sorted(condition.names)
     if not set(names) <= usual.keys():
         return []
+    # What was recorded, then what an index may be.
+    recorded = (seen.sizes_of(call) for call in seen.calls)
+    integers = {str(one.integer.size) for one in seen.arguments if one.integer is not None}
+    negative = ({**usual, name: size} for name in names if name in integers for size in _NEGATIVE)
     # None changed at first: ``n == 1`` holds for no usual size.
     least = (
         {**usual, **dict(zip(chosen, small, strict=True))}
@@ -226,7 +247,12 @@ def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
     small = ({**usual, name: size} for name in names for size in reversed(_SMALL))
     return [
         sizes
-        for tried, most in ((least, _TRIED), (small, _SMALL_TRIED))
+        for tried, most in (
+            (recorded, _TRIED),
+            (negative, _TRIED),
+            (least, _TRIED),
+            (small, _SMALL_TRIED),
+        )
         for sizes in itertools.islice((one for one in tried if not condition.holds(one)), most)
     ]
 

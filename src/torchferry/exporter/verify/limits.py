@@ -137,7 +137,7 @@ def _unless_empty(condition: Condition, ran: Sequence[Check]) -> Condition:
     """That a size is not 0, where ``n > 1`` makes a difference only for that."""
     wrong = [check for check in ran if not check.proves]
     empty = Condition("n0 > 0", condition.sizes, condition.line)  # an integer may be negative
-    if len(condition.sizes) > 1 or condition.matters or len(wrong) == len(ran):
+    if len(condition.sizes) != 1 or condition.matters or len(wrong) == len(ran):
         return condition
     return empty if all(empty.broken_by(check.sizes) for check in wrong) else condition
 
