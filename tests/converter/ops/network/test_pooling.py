@@ -29,6 +29,8 @@ CASES = [
      lambda x: f.max_pool1d(x, 2, 3, ceil_mode=True, return_indices=True), LINES),
     (aten.max_pool2d.default, lambda x: f.max_pool2d(x, 3), PLANES),
     (aten.max_pool2d.default, lambda x: f.max_pool2d(x, (2, 3), 1, 1, 2), PLANES),
+    (aten.max_pool2d.default, lambda x: f.max_pool2d(x, 2, 2, 1, 2, ceil_mode=True),
+     [(r(2, 3, 6, 7),), (r(1, 3, 1, 1),), (r(1, 3, 1, 5),)]),  # windows of padding alone
     (aten.max_pool2d.default, lambda x: f.max_pool2d(x, 2), [(r(3, 8, 9),), (r(3, 7, 10),)]),
     (aten.max_pool2d.default, lambda x: f.max_pool2d(x, 3, 2, 1, ceil_mode=True), WHOLE),
     (aten.max_pool2d.default, lambda x: f.max_pool2d(x, 3, 2, 1), SHORT),

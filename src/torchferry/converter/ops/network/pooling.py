@@ -6,9 +6,9 @@ onnxruntime has no kernel for (other integers, averages in float64) is composed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import onnx_ir as ir
@@ -115,13 +115,24 @@ def _max(rank: int, *, indices: bool) -> Any:
                 raise ValueError(f"onnxruntime has no MaxPool for {x.dtype}, pool a float tensor")
             return unbatched(b, _composed_max(b, x, pool), alone)
         if not indices:
-            return unbatched(b, max_pool(b, x, **pool.attributes()), alone)
+            return unbatched(b, _of_some(b, max_pool(b, x, **pool.attributes()), x, pool), alone)
         values, places = b.MaxPool(x, **pool.attributes(), outputs=2)
+        values = _of_some(b, values, x, pool)
         # ONNX counts through the whole tensor, PyTorch through one plane
         plane = _product(b, [b.dim(x, axis) for axis in range(2, 2 + rank)])
         return unbatched(b, values, alone), unbatched(b, b.Mod(places, plane), alone)
 
     return write
+
+
+def _of_some(b: Block, pooled: ir.Value, x: ir.Value, pool: _Pool) -> ir.Value:
+    """With -inf where a window with gaps has padding alone; onnxruntime has the lowest float."""
+    gaps = any(pad and gap > 1 for pad, gap in zip(pool.padding, pool.dilation, strict=True))
+    if not gaps:
+        return pooled
+    sizes = [b.dim(x, axis) for axis in range(2, 2 + len(pool.kernel))]
+    some = b.MaxPool(b.Expand(b.constant(1, x), b.vector([1, 1, *sizes])), **pool.attributes())
+    return b.Where(b.Greater(some, b.constant(0, x)), pooled, b.constant(-math.inf, x))
 
 
 def _composed_max(b: Block, x: ir.Value, pool: _Pool) -> ir.Value:
@@ -136,7 +147,7 @@ def _composed_max(b: Block, x: ir.Value, pool: _Pool) -> ir.Value:
 
 
 def _product(b: Block, sizes: Sequence[int | ir.Value]) -> int | ir.Value:
-    total: int | ir.Value = prod(size for size in sizes if isinstance(size, int))
+    total: int | ir.Value = math.prod(size for size in sizes if isinstance(size, int))
     for size in sizes:
         if isinstance(size, ir.Value):
             total = size if isinstance(total, int) and total == 1 else b.Mul(size, total)
@@ -166,7 +177,7 @@ def _average(
         result = b.AveragePool(x, **pool.attributes(), count_include_pad=counted)
     else:
         mean = b.AveragePool(x, **pool.attributes(), count_include_pad=1)
-        result = b.Mul(mean, prod(pool.kernel) / divisor)
+        result = b.Mul(mean, math.prod(pool.kernel) / divisor)
     return unbatched(b, result, alone)
 
 
