@@ -67,6 +67,27 @@ def test_vectors_times_matrices() -> None:
     equal(gradients(compiled(torch.mv), matrix, vector), expected, 1e-4)
 
 
+@pytest.mark.parametrize("share", ["the same", "a view", "a part", "none"])
+def test_arguments_that_share_memory_after_others_that_do_not(share: str) -> None:
+    """With dynamic sizes torch keeps no guard of it."""
+
+    def function(x: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+        return x.relu_() + rest
+
+    def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(0)
+        x = torch.randn(3, 2)
+        pairs = {"the same": (x, x), "a view": (x, x.view(3, 2)), "a part": (x[:2], x[1:])}
+        return pairs.get(share, (x, x.clone()))
+
+    compiled = torch.compile(function, backend="torchferry")
+    for rows in (4, 5):
+        compiled(torch.randn(rows, 2), torch.randn(rows, 2))
+    given, same = arguments(), arguments()
+    torch.testing.assert_close(compiled(*given), function(*same))
+    torch.testing.assert_close(given, same)
+
+
 def test_arguments_that_overlap_and_are_written_to() -> None:
     def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.add_(y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -107,15 +108,51 @@ def trace(
     Raises:
         RuntimeError: AOTAutograd cannot trace the module.
     """
+    writes: list[bool] = []
+
+    def watched(compile_graph: Compile) -> Compile:
+        def noting(graph: fx.GraphModule, example: Sequence[Any]) -> Callable[[list[Any]], Any]:
+            metadata = aot_metadata()
+            inputs = [] if metadata is None else metadata.input_info
+            writes.append(any(info.mutates_data for info in inputs))
+            return compile_graph(graph, example)
+
+        return noting
+
     backend = aot_autograd(
-        fw_compiler=training,
+        fw_compiler=watched(training),
         bw_compiler=training,
-        inference_compiler=inference,
+        inference_compiler=watched(inference),
         decompositions=_decompositions(),
     )
     with _attention_in_parts() if trains(args) else _whole():
         compiled: Callable[..., Any] = backend(module, args)
-        return compiled
+    return _unless_shared(compiled, module) if any(writes) else compiled
+
+
+def _unless_shared(compiled: Callable[..., Any], module: fx.GraphModule) -> Callable[..., Any]:
+    """A compiled graph that writes to arguments; in PyTorch where arguments share memory.
+
+    With dynamic sizes torch keeps no guard of that, and the graph was made of others.
+    """
+
+    def call(*args: Any) -> Any:
+        return module(*args) if _share_memory(args) else compiled(*args)
+
+    return call
+
+
+def _share_memory(args: Sequence[Any]) -> bool:
+    """Whether two tensors have an element in common, or lie between each other's."""
+    tensors = [one for one in args if isinstance(one, torch.Tensor)
+               and one.layout is torch.strided and one.numel()]  # fmt: skip
+    spans = sorted(
+        (one.data_ptr(), one.data_ptr() + one.element_size() * (1 + sum(
+            (count - 1) * stride for count, stride in zip(one.shape, one.stride(), strict=True)
+        )))
+        for one in tensors
+    )  # fmt: skip
+    return any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
