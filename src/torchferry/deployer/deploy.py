@@ -27,19 +27,31 @@ from torchferry.deployer.layout import (
 )
 from torchferry.deployer.manifest import was_deployed, write_manifest
 from torchferry.deployer.prove.corpus import (
+    Prompt,
     calibration_rows,
     evaluation_rows,
     evaluation_texts,
+    pictures,
     prompts,
     sounds,
 )
 from torchferry.deployer.prove.likeness import Feeds, text_feeds
-from torchferry.deployer.prove.proof import Proof, prove_generator, prove_outputs
+from torchferry.deployer.prove.proof import (
+    Proof,
+    first_context,
+    prove_generator,
+    prove_outputs,
+)
 from torchferry.deployer.prove.reference import generated, predict, record_logits
-from torchferry.deployer.write.assemble import assemble_graphs
+from torchferry.deployer.write.assemble import SCHEMES, assemble_graphs
 from torchferry.deployer.write.build import FLOATS, RENAMED, Wanted, build_graphs
 from torchferry.deployer.write.card import write_card
-from torchferry.deployer.write.genai import check_decoder_graph, write_genai, write_genai_speech
+from torchferry.deployer.write.genai import (
+    check_decoder_graph,
+    write_genai,
+    write_genai_speech,
+    write_genai_vision,
+)
 from torchferry.deployer.write.huggingface import (
     copy_processor,
     read_tokenizer,
@@ -65,6 +77,7 @@ __all__ = ["Options", "deploy"]
 _TEXTLESS = ("none", "hqq")  # of --calibrate
 _STEPS = 16  # tokens that are generated in every runtime
 _BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
+_DECODERS: tuple[Kind, ...] = ("decoder", "vision-language")  # with keys and values of one text
 _LONGEST = 2048  # tokens, of models that do not say how many they take
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
@@ -149,12 +162,15 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
         build = partial(build_graphs, kernel=KINDS[plan.kind].kernel)
-        built = (build if plan.graphs[0].parts == (MODEL,) else assemble_graphs)(
+        if plan.kind in SCHEMES:
+            build = partial(assemble_graphs, kind=plan.kind)
+        built = build(
             plan.source, narrow, plan.graphs, folder, wanted,
             steps=steps, target="onnxruntime", opset=options.get("opset"),
             budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
-        graph = io.load(folder / plan.graphs[0].paths[0]).graph
+        first = plan.graphs[0]
+        graph = io.load(folder / (first.path if plan.kind in _DECODERS else first.paths[0])).graph
         _write_files(plan, folder, graph)
         with show_steps(progress) as begin:
             proof = _prove(plan, folder, [str(value.name) for value in graph.inputs], begin)
@@ -250,7 +266,7 @@ def _planned(
     if kind == "decoder":
         check_cache([fed for _, fed in source.input_sets], model)
     generates = KINDS[kind].generates and config is not None
-    text = config.get_text_config() if generates and kind == "decoder" else config
+    text = config.get_text_config() if generates and kind in _DECODERS else config
     vocabulary = int(text.vocab_size) if generates else 0
     longest = context_of(text) or _LONGEST
     rows: Sequence[Any] = ()
@@ -258,7 +274,7 @@ def _planned(
         path = None if calibrate is None else Path(calibrate)
         rows = calibration_rows(tokenizer, vocabulary, longest, path)
     pad = _pad_token(source.model, tokenizer, vocabulary)
-    if KINDS[kind].parts != (MODEL,):
+    if kind in ("seq2seq", "speech"):
         _set_start(source.model, pad)
     return _Plan(
         model, source, kind, tokenizer, runtimes, chosen_graphs(precisions, KINDS[kind].parts),
@@ -311,9 +327,11 @@ def _write_files(plan: _Plan, folder: Path, graph: ir.Graph) -> None:
     copy_processor(plan.title, folder)
     if plan.tokenizer is not None:
         write_tokenizer(plan.tokenizer, folder, [str(value.name) for value in graph.inputs])
-    if plan.kind == "decoder":
+    if plan.kind in _DECODERS:
         check_decoder_graph(graph, plan.title)
-    if "genai" in plan.runtimes and plan.kind == "speech":
+    if "genai" in plan.runtimes and plan.kind == "vision-language":
+        write_genai_vision(folder, plan.source.model, plan.graphs, graph, plan.pad)
+    elif "genai" in plan.runtimes and plan.kind == "speech":
         decoder = io.load(folder / plan.graphs[0].path).graph
         write_genai_speech(folder, plan.source.model, plan.graphs, decoder, plan.pad)
     elif "genai" in plan.runtimes:
@@ -336,13 +354,16 @@ def _prove(plan: _Plan, folder: Path, inputs: Sequence[str], begin: Any) -> Proo
         return prove_outputs(
             folder, plan.graphs, plan.runtimes, feeds=feeds, wanted=wanted, begin=begin
         )
-    heard = sounds(model) if plan.kind == "speech" else None
-    batches = heard or prompts(plan.tokenizer, plan.vocabulary, plan.pad)
+    batches: Sequence[Prompt] = prompts(plan.tokenizer, plan.vocabulary, plan.pad)
+    if plan.kind == "speech":
+        batches = sounds(model)
+    elif plan.kind == "vision-language":
+        batches = pictures(model)
     rows = evaluation_rows(plan.tokenizer, plan.vocabulary, plan.longest)
     with tempfile.TemporaryDirectory(prefix="torchferry-") as place:
         begin("generate in PyTorch")
         tokens = generated(model, batches, _STEPS, plan.pad)
-        run = partial(predict, model, sound=heard[0] if heard else None)
+        run = partial(predict, model, before=first_context(batches))
         logits = record_logits(run, rows, Path(place) / "logits")
         return prove_generator(
             folder, plan.graphs, plan.runtimes, kind=plan.kind, batches=batches, wanted=tokens,

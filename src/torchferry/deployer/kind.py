@@ -6,17 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torchferry.deployer.layout import DECODER, ENCODER, MODEL
+from torchferry.deployer.layout import DECODER, EMBEDDING, ENCODER, MODEL, VISION
 from torchferry.errors import UsageError
 from torchferry.values.caches import cache_tensors
 from torchferry.values.kinds import attempt
 from torchferry.zoo.inputs.text import parameters_of
 
-__all__ = ["KINDS", "Kind", "Task", "check_cache", "check_runtimes", "kind_of", "task_of"]
+__all__ = [
+    "KINDS", "VISION_LANGUAGE", "Kind", "Task", "check_cache", "check_runtimes", "kind_of", "task_of",
+]  # fmt: skip
 
-Kind = Literal["decoder", "encoder", "image", "audio", "seq2seq", "speech"]
-"""``image`` and ``audio`` are encoders of pixels and of waveforms, ``seq2seq`` and ``speech`` are
-encoder-decoders, of text and of sound."""
+Kind = Literal[
+    "decoder", "encoder", "image", "audio", "dual-encoder", "seq2seq", "speech", "vision-language"
+]
+"""``image`` and ``audio`` are encoders of pixels and of waveforms, ``dual-encoder`` has one tower for
+text and one for images (CLIP), ``seq2seq`` and ``speech`` are encoder-decoders, of text and of sound,
+``vision-language`` is a decoder that reads images among the tokens."""
+VISION_LANGUAGE = {"llava": "phi3v", "qwen2_vl": "qwen2_5_vl", "qwen2_5_vl": "qwen2_5_vl"}
+"""For each ``model_type`` of transformers that is deployed in parts, what genai calls a model of these
+inputs and positions: ``phi3v`` is any with one position a token, the others have three."""
 
 
 _POSITIONS = 1500  # of Whisper's encoder, each of two frames; genai knows no other number
@@ -47,10 +55,12 @@ KINDS: dict[Kind, Traits] = {
     "encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "image": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "audio": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
+    "dual-encoder": Traits(("onnxruntime", "transformers.js"), "dynamic"),
     "seq2seq": Traits(("onnxruntime", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)),
     "speech": Traits(
         ("onnxruntime", "genai", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)
     ),
+    "vision-language": Traits(("onnxruntime", "genai"), "blocks", (VISION, EMBEDDING, MODEL)),
 }
 
 
@@ -79,6 +89,10 @@ _TASKS = {
     "WhisperForConditionalGeneration": Task(
         "automatic-speech-recognition", "ORTModelForSpeechSeq2Seq"
     ),
+    **{
+        f"{name}ForConditionalGeneration": Task("image-text-to-text", "")
+        for name in ("Llava", "Qwen2VL", "Qwen2_5_VL")
+    },
     "ForConditionalGeneration": Task("text2text-generation", "ORTModelForSeq2SeqLM"),
     "MTModel": Task("translation", "ORTModelForSeq2SeqLM"),
     "ForCausalLM": Task("text-generation", "ORTModelForCausalLM"),
@@ -89,6 +103,10 @@ _TASKS = {
     "ForMaskedLM": Task("fill-mask", "ORTModelForMaskedLM"),
     "ForImageClassification": Task("image-classification", "ORTModelForImageClassification"),
     "ForSemanticSegmentation": Task("image-segmentation", "ORTModelForSemanticSegmentation"),
+    **{
+        name: Task("zero-shot-image-classification", "ORTModelForZeroShotImageClassification")
+        for name in ("CLIPModel", "SiglipModel")
+    },
 }
 
 
@@ -120,10 +138,15 @@ def kind_of(model: Any, title: str) -> Kind:
     if both and generates and text + image + sound == 1 and not image:
         return "seq2seq" if text else "speech"
     wave = "input_values" in parameters
+    if text and image and getattr(config, "model_type", "") in VISION_LANGUAGE and generates:
+        return "vision-language"
+    if text and image and hasattr(model, "text_model") and not both and not generates:
+        return "dual-encoder"
     if not config or text + image + wave != 1 or both:
         raise UsageError(
             f"{title} is {type(model).__name__}: torchferry deploys decoders, encoder-decoders, "
-            "encoders, image and audio models of transformers. Use torchferry export for this one"
+            "encoders, image and audio models of transformers, of two towers as CLIP, and of the "
+            f"vision-language models {', '.join(VISION_LANGUAGE)}. Use torchferry export for this one"
         )
     if image or wave:
         return "image" if image else "audio"

@@ -9,7 +9,8 @@ from pathlib import Path
 from torchferry.errors import UsageError
 
 __all__ = [
-    "DECODER", "ENCODER", "FOLDER", "GENAI", "GRAPHS", "MODEL", "PRECISIONS", "RUNTIMES",
+    "DECODER", "EMBEDDING", "ENCODER", "FOLDER", "GENAI", "GRAPHS", "MODEL", "PRECISIONS",
+    "RUNTIMES", "VISION",
     "Graph", "chosen_graphs", "genai_files", "optimum_names", "precision_of", "read_choice",
 ]  # fmt: skip
 
@@ -17,6 +18,8 @@ FOLDER = "onnx"
 """Where the graphs lie below a Hugging Face folder: transformers.js looks nowhere else."""
 MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model_merged"
 """What files of graphs are called: of a model in one, and of an encoder-decoder in two."""
+VISION, EMBEDDING = "vision_encoder", "embedding"
+"""The same of what stands before the decoder of a vision-language model."""
 GENAI = {1: ("genai_model",), 2: ("genai_encoder", "genai_decoder")}
 """The same for genai, by how many there are: see `grouped` and `merge` for what is different."""
 RUNTIMES = ("onnxruntime", "genai", "optimum", "transformers.js")
@@ -88,6 +91,8 @@ def genai_files(graph: Graph, folder: Path) -> dict[str, Path]:
         graph: which graph.
         folder: of the deployment, in which genai may have files of its own.
     """
+    if VISION in graph.parts:
+        return dict(zip(("vision", "embedding", "decoder"), graph.paths, strict=True))
     own = replace(graph, parts=GENAI[len(graph.parts)]).paths
     paths = own if (folder / own[-1]).is_file() else graph.paths
     names = ("encoder", "decoder")[-len(paths) :]
@@ -100,7 +105,7 @@ def optimum_names(graph: Graph) -> dict[str, str]:
     A merged decoder that is not called as optimum expects has to be named for both of its uses,
     and is loaded twice.
     """
-    if len(graph.paths) == 1:
+    if ENCODER not in graph.parts:
         return {"file_name": graph.path.name}
     encoder, decoder = (path.name for path in graph.paths)
     both = {"decoder_file_name": decoder, "decoder_with_past_file_name": decoder}

@@ -11,6 +11,7 @@ from torch import nn
 from torchferry.errors import UsageError
 from torchferry.zoo.inputs.audio import waveform_sets
 from torchferry.zoo.inputs.image import image_inputs, image_sets
+from torchferry.zoo.inputs.multimodal import ANSWERING, caption_sets, prefill_sets
 from torchferry.zoo.inputs.seq2seq import decode_sets, encoder_sets, feature_sets
 from torchferry.zoo.inputs.text import (
     Inputs,
@@ -38,8 +39,9 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
 
     Args:
         model: a transformers ``PreTrainedModel``: a decoder with a cache (which is filled by a
-            run of the model itself), an encoder of text, a model of images or of raw sound, or an
-            encoder-decoder, which gets steps of its decoder.
+            run of the model itself), an encoder of text, a model of images or of raw sound, of two
+            towers as CLIP, a vision-language model of `ANSWERING`, which gets prompts with images,
+            or an encoder-decoder, which gets steps of its decoder.
         seed: of the inputs; PyTorch's global generator is left as it is.
 
     Raises:
@@ -52,12 +54,17 @@ def input_sets(model: nn.Module, *, seed: int = 0) -> list[Inputs]:
         raise unsupported(model)
     if getattr(config, "is_encoder_decoder", False):
         return _steps_of_both(model, generator)
-    if "input_ids" in parameters and "pixel_values" not in parameters:
+    has_both = {"input_ids", "pixel_values"} <= {*parameters}
+    if "input_ids" in parameters and not has_both:
         sets = _text_sets(model, generator)
-    elif "pixel_values" in parameters and "input_ids" not in parameters:
+    elif "pixel_values" in parameters and not has_both:
         sets = image_sets(model, generator)
     elif "input_values" in parameters and not {"input_ids", "pixel_values"} & {*parameters}:
         sets = waveform_sets(model, generator)
+    elif has_both and hasattr(model, "text_model"):
+        sets = caption_sets(model, generator)
+    elif has_both and getattr(config, "model_type", "") in ANSWERING:
+        sets = prefill_sets(model, generator)
     else:
         raise unsupported(model)
     required = {name for name, p in parameters.items() if p.default is p.empty}

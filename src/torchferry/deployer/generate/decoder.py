@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,20 @@ from typing import Any
 import onnxruntime
 import torch
 
-from torchferry.deployer.generate.cache import KeepsCache, cache_name, empty_cache, own_cache
+from torchferry.deployer.generate.cache import (
+    KeepsCache,
+    as_value,
+    cache_name,
+    empty_cache,
+    own_cache,
+)
 from torchferry.deployer.generate.inputs import check_tokens, explain_refusal
 from torchferry.errors import RunError, UsageError
 from torchferry.runner import open_session, to_tensor
 from torchferry.seams.ort import ort_errors
 from torchferry.zoo.library import import_transformers
 
-__all__ = ["PAST", "PRESENT", "load_decoder", "read_settings", "run_values"]
+__all__ = ["PAST", "PRESENT", "load_decoder", "read_settings", "run_step", "run_values"]
 
 PAST = "past_key_values."
 """What names of keys and values begin with, where a graph takes them."""
@@ -118,7 +125,7 @@ def _decoder_class() -> type[Any]:
             """Logits of some tokens (batch, sequence, vocabulary) and the cache after them."""
             held = own_cache(cache if cache is not None else past_key_values)
             tensors = _complete(input_ids, attention_mask, position_ids, held.get_seq_length())
-            logits = _step(self, tensors, held)
+            logits = run_step(self, tensors, held, len(input_ids))
             output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
             output[cache_name()] = held
             return output
@@ -143,16 +150,24 @@ def _complete(
     }
 
 
-def _step(model: Any, tensors: dict[str, torch.Tensor], held: Any) -> torch.Tensor:
-    """Run the graph; its keys and values take the place of those held, without a copy."""
+def run_step(model: Any, inputs: Mapping[str, Any], held: Any, batch: int) -> torch.Tensor:
+    """Run a decoder; its keys and values take the place of those held, without a copy.
+
+    Args:
+        model: with the ``session``, its ``inputs`` by name and its ``outputs``.
+        inputs: beside the cache: tensors, or onnxruntime's values.
+        held: the cache.
+        batch: how many sequences there are.
+
+    Returns: logits (batch, sequence, vocabulary), float32.
+    """
     feeds = {
-        name: onnxruntime.OrtValue.ortvalue_from_numpy(tensor.contiguous().numpy())
-        for name, tensor in tensors.items()
+        name: as_value(x) if isinstance(x, torch.Tensor) else x
+        for name, x in inputs.items()
         if name in model.inputs
     }
     for name, value in model.inputs.items():
         if name.startswith(PAST):
-            batch = len(tensors["input_ids"])
             feeds[name] = held.values.get(name) or empty_cache(value, batch)
     results = run_values(model.session, model.outputs, feeds, model.config)
     named = dict(zip(model.outputs, results, strict=True))

@@ -27,6 +27,7 @@ from torchferry.deployer.generate.decoder import (
     run_values,
 )
 from torchferry.deployer.generate.inputs import check_tokens
+from torchferry.deployer.generate.vision import load_vision
 from torchferry.deployer.layout import DECODER, ENCODER
 from torchferry.deployer.write.merge import CROSS
 from torchferry.runner import open_session, to_tensor
@@ -201,5 +202,8 @@ def _step(
     return logits.float()
 
 
-GENERATORS = {"decoder": load_decoder, "seq2seq": load_seq2seq, "speech": load_seq2seq}
+GENERATORS = {
+    "decoder": load_decoder, "seq2seq": load_seq2seq, "speech": load_seq2seq,
+    "vision-language": load_vision,
+}  # fmt: skip
 """What loads a deployed folder of each kind of model that generates."""

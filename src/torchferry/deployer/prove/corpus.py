@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,20 @@ from typing import Any
 import torch
 
 from torchferry.errors import UsageError
+from torchferry.zoo.inputs.multimodal import prefill_sets
 from torchferry.zoo.inputs.seq2seq import feature_sets
 from torchferry.zoo.weights import seeded
 
 __all__ = [
     "LEAST_TOKENS",
     "Batch",
+    "Picture",
     "Prompt",
     "Sound",
     "calibration_rows",
     "evaluation_rows",
     "evaluation_texts",
+    "pictures",
     "prompts",
     "sounds",
 ]
@@ -29,6 +33,7 @@ LEAST_TOKENS = 512
 """Of a text to calibrate with: fewer say too little of a layer's inputs."""
 _ROW, _EVALUATED = 256, 128  # tokens of a row
 _RANDOM_ROWS, _RANDOM_LENGTH = 8, 24  # where there is no tokenizer
+_GRIDS = ((2, 8), (8, 2), (6, 4))  # rows and columns of patches, in pairs
 _PROMPTS = ("The capital of France is", "Once upon a time there was", "One, two, three,")
 
 
@@ -69,8 +74,58 @@ class Sound:
         return {"input_features": self.input_features, **named}
 
 
-Prompt = Batch | Sound
+@dataclass(frozen=True)
+class Picture:
+    """Texts with an image in each, side by side, all of one length.
+
+    Attributes:
+        input_ids: int64, (batch, sequence).
+        images: ``pixel_values``, and ``image_grid_thw`` if the model takes it.
+        token: that stands for a part of an image.
+    """
+
+    input_ids: torch.Tensor
+    images: Mapping[str, torch.Tensor]
+    token: int
+
+    @property
+    def is_image(self) -> torch.Tensor:
+        """Which tokens are those of an image, bool (batch, sequence)."""
+        return self.input_ids == self.token
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of ``generate``; Qwen-VL counts positions by what kind a token is."""
+        kinds = {"mm_token_type_ids": self.is_image.to(torch.int64)}
+        mask = torch.ones_like(self.input_ids)
+        kinds = kinds if "image_grid_thw" in self.images else {}
+        return {"input_ids": self.input_ids, "attention_mask": mask, **self.images, **kinds}
+
+    def followed_by(self, ids: torch.Tensor) -> Picture:
+        """With more text after it, (1, sequence)."""
+        return replace(self, input_ids=torch.cat([self.input_ids, ids], dim=1))
+
+
+Prompt = Batch | Picture | Sound
 """What a model goes on from."""
+
+
+def pictures(model: Any) -> tuple[Picture, Picture]:
+    """A text with an image alone, and three: noise in random words, as no model comes with one.
+
+    The images have other sizes than those that the model was exported with, if it takes any.
+    """
+    token, start = model.config.image_token_id, getattr(model.config, "vision_start_token_id", None)
+    three, _, one = prefill_sets(model, seeded(3), grids=_GRIDS)
+    found = []
+    for fed in (one, three):
+        ids = fed["input_ids"]
+        if start is not None:  # genai counts images by it
+            first = int((ids[0] == token).nonzero()[0])
+            ids = torch.cat([ids[:, :first], ids.new_full((len(ids), 1), start), ids[:, first:]], 1)
+        images = {n: fed[n] for n in ("pixel_values", "image_grid_thw") if n in fed}
+        found.append(Picture(ids, images, token))
+    return found[0], found[1]
 
 
 def sounds(model: Any) -> tuple[Sound, Sound]:

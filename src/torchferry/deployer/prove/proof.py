@@ -11,7 +11,7 @@ from typing import Any
 from torchferry.deployer.generate.seq2seq import GENERATORS
 from torchferry.deployer.kind import Kind
 from torchferry.deployer.layout import Graph
-from torchferry.deployer.prove.corpus import Prompt, Sound
+from torchferry.deployer.prove.corpus import Batch, Picture, Prompt, Sound
 from torchferry.deployer.prove.likeness import Feeds, Likeness, Outputs, compare_outputs
 from torchferry.deployer.prove.reference import (
     Agreement,
@@ -24,7 +24,10 @@ from torchferry.deployer.prove.reference import (
 from torchferry.deployer.prove.runtimes import RUNNERS, Request, generate_there, outputs_there
 from torchferry.errors import RunError
 
-__all__ = ["Proof", "Run", "compare_tokens", "describe_runs", "prove_generator", "prove_outputs"]
+__all__ = [
+    "Proof", "Run", "compare_tokens", "describe_runs", "first_context", "prove_generator",
+    "prove_outputs",
+]  # fmt: skip
 
 _TIES = {"fp32": 1e-5, "fp16": 1e-2}
 """Relative to the largest logit: the best two tokens are a tie if they are no further apart."""
@@ -112,12 +115,12 @@ def prove_generator(
         begin: is given the name of each step.
     """
     proof = Proof()
-    steps, heard = len(wanted.margins[0]), _first_sound(batches)
+    steps, before = len(wanted.margins[0]), first_context(batches)
     versions = {name: RUNNERS[name].installed() for name in runtimes}
     for graph in graphs:
         begin(f"measure {graph.name}")
         model = GENERATORS[kind](folder, folder / graph.path)
-        proof.agreements[graph.name] = measure(partial(predict, model, sound=heard), logits)
+        proof.agreements[graph.name] = measure(partial(predict, model, before=before), logits)
         own = None
         for name in ("onnxruntime", *(n for n in runtimes if n != "onnxruntime")):
             begin(f"{graph.name} in {name}")
@@ -176,8 +179,9 @@ def prove_outputs(
     return proof
 
 
-def _first_sound(batches: Sequence[Prompt]) -> Sound | None:
-    return batches[0] if isinstance(batches[0], Sound) else None
+def first_context(batches: Sequence[Prompt]) -> Picture | Sound | None:
+    """What comes before the texts that a model is measured on: nothing if it only reads."""
+    return None if isinstance(batches[0], Batch) else batches[0]
 
 
 def _run_there(

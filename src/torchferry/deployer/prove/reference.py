@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from torchferry.deployer.prove.corpus import Prompt, Sound
+from torchferry.deployer.prove.corpus import Picture, Prompt, Sound
 from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["Agreement", "Generated", "Logits", "generated", "measure", "predict", "record_logits"]
@@ -51,7 +51,7 @@ def _margins(logits: torch.Tensor) -> list[float]:
 
 
 def predict(
-    model: Any, ids: torch.Tensor, sound: Sound | None = None, **options: Any
+    model: Any, ids: torch.Tensor, before: Picture | Sound | None = None, **options: Any
 ) -> torch.Tensor:
     """Logits (batch, sequence, vocabulary) of the tokens that follow in some texts.
 
@@ -59,11 +59,15 @@ def predict(
         model: of transformers, or a deployed one; an encoder-decoder reads the text that it is
             to write.
         ids: tokens (batch, sequence).
-        sound: what a model of speech hears, one recording.
+        before: what a model of speech hears, one recording, or the image in a text that a
+            vision-language model sees before.
         options: more arguments of the model.
     """
-    if sound is not None:
-        outputs = model(input_features=sound.input_features, decoder_input_ids=ids, **options)
+    if isinstance(before, Sound):
+        outputs = model(input_features=before.input_features, decoder_input_ids=ids, **options)
+    elif before is not None:
+        outputs = model(**before.followed_by(ids).arguments, **options)
+        return torch.as_tensor(outputs.logits)[:, -ids.shape[1] :]
     elif model.config.is_encoder_decoder:
         outputs = model(input_ids=ids, decoder_input_ids=ids, **options)
     else:

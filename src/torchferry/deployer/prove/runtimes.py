@@ -21,7 +21,7 @@ from torchferry.deployer.generate.cache import as_value
 from torchferry.deployer.generate.seq2seq import GENERATORS
 from torchferry.deployer.kind import Kind, task_of
 from torchferry.deployer.layout import FOLDER, Graph, genai_files, optimum_names
-from torchferry.deployer.prove.corpus import Batch, Prompt, Sound
+from torchferry.deployer.prove.corpus import Batch, Picture, Prompt, Sound
 from torchferry.deployer.prove.likeness import Feeds, Outputs
 from torchferry.deployer.prove.reference import Generated, generated
 from torchferry.errors import FerryError, RunError
@@ -149,6 +149,8 @@ def _in_genai(request: Request) -> Generated:
     for batch in request.batches:
         if isinstance(batch, Batch):
             prompt, ids = batch.input_ids.tolist(), _filled_right(batch)
+        elif isinstance(batch, Picture):
+            prompt, ids = batch.input_ids.tolist(), batch.input_ids.numpy()
         else:
             prompt = [list(request.start)] * len(batch.input_features)
             ids = np.array(prompt)
@@ -162,12 +164,24 @@ def _in_genai(request: Request) -> Generated:
         if isinstance(batch, Sound):
             features = _features(batch, request.graph)  # genai reads it later where it lies
             generator.set_model_input("input_features", features)
+        if isinstance(batch, Picture):
+            named = _named_images(genai, batch)  # as above
+            generator.set_inputs(named)
         generator.append_tokens(ids.astype(np.int32))
         while not generator.is_done():
             generator.generate_next_token()
         new = [generator.get_sequence(row).tolist()[length:] for row in range(rows)]
         tokens.append([a + b for a, b in zip(prompt, new, strict=True)])
     return Generated(tokens, [])
+
+
+def _named_images(genai: Any, picture: Picture) -> Any:
+    """Images and the number of their tokens, as genai's processors give them."""
+    named = genai.NamedTensors()
+    for name, x in picture.images.items():
+        named[name] = np.ascontiguousarray(x.numpy())
+    named["num_image_tokens"] = np.array([int(picture.is_image.sum())], np.int64)
+    return named
 
 
 def _features(sound: Sound, graph: Graph) -> np.ndarray[Any, Any]:

@@ -1,16 +1,18 @@
-"""The graphs of an encoder-decoder: its parts exported and verified, quantized, and joined."""
+"""The graphs of a model in parts: these exported and verified, quantized, and joined."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch.nn import Parameter
 
 from torchferry.deployer.fit.sensitivity import parameters_by_name
+from torchferry.deployer.kind import Kind
 from torchferry.deployer.layout import Graph
 from torchferry.deployer.write.build import (
     Built,
@@ -23,18 +25,33 @@ from torchferry.deployer.write.build import (
 )
 from torchferry.deployer.write.merge import merge_decoder, rename_sizes
 from torchferry.deployer.write.parts import split_source
+from torchferry.deployer.write.vision import split_vision
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
 from torchferry.quantizer import RECIPES, Recipe, quantize_file
 from torchferry.quantizer.linears import find_linears
 from torchferry.sources.source import Source
 
-__all__ = ["PARTS", "assemble_graphs"]
+__all__ = ["SCHEMES", "Scheme", "assemble_graphs"]
 
-PARTS = ("step", "cross", "encoder")
-"""Exported in this order: the operator set that suits the first is that of the others too."""
 _NEAREST: Choice = (frozenset(), {})
 _SIZES = {"past_key_values_0_decoder_key_dim_2": "past_sequence_length"}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a kind of model is taken apart.
+
+    Attributes:
+        split: gives the parts by name, the one that gives logits first. The operator set that suits
+            the first is that of the others too.
+        join: makes the files of a graph from the parts' files in a folder.
+        fitted: the parts whose weights texts say something of; others get 8 bits at least.
+    """
+
+    split: Callable[[Source], Mapping[str, Source]]
+    join: Callable[[Path, Path, Graph], None]
+    fitted: tuple[str, ...]
 
 
 def assemble_graphs(
@@ -44,68 +61,88 @@ def assemble_graphs(
     folder: Path,
     wanted: Wanted,
     *,
+    kind: Kind,
     steps: Steps,
     **options: Any,
 ) -> Built:
-    """Write an encoder and a merged decoder in each precision.
+    """Write the files of a model in parts in each precision.
 
     Args:
-        source: the model in float32, with inputs of steps of its decoder.
+        source: the model in float32, with inputs: see the scheme's ``split``.
         load: gives the model in ``fp16`` or ``bf16``.
-        graphs: to write: each is two files.
+        graphs: to write: each is several files.
         folder: of the deployment.
         wanted: of the graphs in 4 bits.
+        kind: of the model, one of `SCHEMES`.
         steps: gets the steps.
         options: of `export_graph`.
     """
-    built = Built()
+    built, scheme = Built(), SCHEMES[kind]
     place = folder / "parts"
     choice: Choice | None = None
     for floats in dict.fromkeys(graph.floats for graph in graphs):
-        this = source if floats == "fp32" else load(floats)
-        _export_parts(this, place / floats, floats, built, steps, **options)
+        parts = scheme.split(source if floats == "fp32" else load(floats))
+        _export_parts(parts, place / floats, floats, built, steps, **options)
     (folder / graphs[0].path).parent.mkdir(exist_ok=True)
     for graph in graphs:
-        parts = place / graph.floats
+        made = place / graph.floats
         if graph.recipe:
-            plain, parts = parts, place / graph.name
+            plain, made = made, place / graph.name
+            quantize = partial(_quantize_parts, [*parts], scheme, plain, made)
             if graph.recipe == "int4" and choice is None:
-                choice = _choose(source, (plain, parts), wanted, built, steps)
+                choice = _choose(source, scheme, plain, wanted, quantize, built, steps)
             with steps.step(f"quantize {graph.name}") as say:
-                recipe = wanted.recipe_of(graph)
                 chosen = choice if graph.recipe == "int4" and choice else _NEAREST
-                built.bits[graph.name], _ = _quantize_parts(plain, parts, recipe, chosen)
+                built.bits[graph.name], _ = quantize(wanted.recipe_of(graph), chosen)
                 say(f"{len(built.bits[graph.name])} weights")
         with steps.step(f"join {graph.name}"):
-            _join_parts(parts, folder, graph)
+            scheme.join(made, folder, graph)
         built.sizes[graph.name] = sum(size_of(folder / path) for path in graph.paths)
     shutil.rmtree(place)
     return built
 
 
 def _export_parts(
-    source: Source, place: Path, floats: str, built: Built, steps: Steps, **options: Any
+    parts: Mapping[str, Source],
+    place: Path,
+    floats: str,
+    built: Built,
+    steps: Steps,
+    **options: Any,
 ) -> None:
-    parts = split_source(source)
     place.mkdir(parents=True)
-    for name in PARTS:
+    for name, part in parts.items():
         path = place / f"{name}.onnx"
-        report = export_graph(getattr(parts, name), path, steps, **options)
-        built.exports[f"{floats} {name}"] = report
+        built.exports[f"{floats} {name}"] = export_graph(part, path, steps, **options)
         options["opset"] = io.load(path).opset_imports[""]
 
 
 def _quantize_parts(
-    source: Path, place: Path, recipe: Recipe, choice: Choice = _NEAREST
+    names: Sequence[str],
+    scheme: Scheme,
+    source: Path,
+    place: Path,
+    recipe: Recipe,
+    choice: Choice = _NEAREST,
 ) -> tuple[dict[str, int], int]:
-    """Bits of each weight, by name, and bytes of all parts."""
+    """Bits of each weight, by name, and bytes of all parts.
+
+    Args:
+        names: of the parts, the one that gives logits first.
+        scheme: of the model.
+        source: the folder of the parts in floating point.
+        place: the folder to write.
+        recipe: of the graph.
+        choice: weights that get 8 bits, and grids for others.
+    """
     place.mkdir(exist_ok=True)
     wide, grids = choice
     bits: dict[str, int] = {}
     size = 0
-    for name in PARTS:
-        # The head is the last product of the decoder alone.
-        this = recipe if name == "step" else replace(recipe, head=recipe.bits)
+    for name in names:
+        this = recipe if name in scheme.fitted else RECIPES["int8"]
+        # The head is the last product of the first part alone.
+        this = this if name == names[0] else replace(this, head=this.bits)
         done = quantize_file(
             source / f"{name}.onnx", place / f"{name}.onnx", this, wide=wide, grids=grids
         )
@@ -114,34 +151,57 @@ def _quantize_parts(
 
 
 def _choose(
-    source: Source, places: tuple[Path, Path], wanted: Wanted, built: Built, steps: Steps
+    source: Source,
+    scheme: Scheme,
+    plain: Path,
+    wanted: Wanted,
+    quantize: Callable[[Recipe], tuple[dict[str, int], int]],
+    built: Built,
+    steps: Steps,
 ) -> Choice:
     """The weights of all parts that get 8 bits, and grids for the others.
 
     Args:
         source: the model in float32.
-        places: its parts in floating point, and a folder that may be written to see how small
-            they get.
+        scheme: how it is taken apart.
+        plain: the folder of its parts in floating point.
         wanted: the texts, and a target if there is one.
+        quantize: writes the parts in the bits of a recipe, to see how small they get.
         built: gets the table of sensitivity.
         steps: gets the steps.
     """
-    parts, recipe = split_source(source), RECIPES[wanted.recipe]
+    parts, recipe = scheme.split(source), RECIPES[wanted.recipe]
     names: dict[str, Parameter] = {}
-    for name in PARTS:
-        names |= parameters_by_name(getattr(parts, name).model)
-    graphs = {name: io.load(places[0] / f"{name}.onnx").graph for name in PARTS}
-    step = inner_linears(graphs["step"])
-    linears = [*find_linears(graphs["encoder"]), *find_linears(graphs["cross"]), *step]
+    linears = []
+    for name in reversed(scheme.fitted):
+        names |= parameters_by_name(parts[name].model)
+        graph = io.load(plain / f"{name}.onnx").graph
+        linears += inner_linears(graph) if name == [*parts][0] else [*find_linears(graph)]
     return choose_grids(
-        source, linears, lambda: _quantize_parts(*places, recipe)[1], recipe,
+        source, linears, lambda: quantize(recipe)[1], recipe,
         wanted=wanted, built=built, steps=steps, parameters=names,
     )  # fmt: skip
 
 
-def _join_parts(parts: Path, folder: Path, graph: Graph) -> None:
-    step, cross, encoder = (io.load(parts / f"{name}.onnx") for name in PARTS)
+def _join_seq2seq(parts: Path, folder: Path, graph: Graph) -> None:
+    """An encoder, and a decoder that knows its states from them or from the cache."""
+    step, cross, encoder = (io.load(parts / f"{name}.onnx") for name in ("step", "cross", "encoder"))
     decoder = merge_decoder(step, cross)
     rename_sizes(decoder.graph, _SIZES)
     for model, path in zip((encoder, decoder), graph.paths, strict=True):
         io.save(model, folder / path)
+
+
+def _join_vision(parts: Path, folder: Path, graph: Graph) -> None:
+    """The three parts as they are."""
+    for name, path in zip(("vision", "embedding", "model"), graph.paths, strict=True):
+        io.save(io.load(parts / f"{name}.onnx"), folder / path)
+
+
+_SEQ2SEQ = Scheme(split_source, _join_seq2seq, ("step", "cross", "encoder"))
+SCHEMES: dict[Kind, Scheme] = {
+    "seq2seq": _SEQ2SEQ,
+    "speech": _SEQ2SEQ,
+    "vision-language": Scheme(split_vision, _join_vision, ("model",)),
+}
+"""For each kind of model in parts."""

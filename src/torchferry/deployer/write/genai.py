@@ -13,14 +13,20 @@ from typing import Any
 
 import onnx_ir as ir
 
+from torchferry.deployer.kind import VISION_LANGUAGE
 from torchferry.deployer.layout import GENAI, Graph, genai_files
 from torchferry.deployer.write.grouped import group_attention
 from torchferry.deployer.write.merge import split_for_genai
 from torchferry.errors import UsageError
+from torchferry.graph import io
 
-__all__ = ["check_decoder_graph", "genai_config", "write_genai", "write_genai_speech"]
+__all__ = [
+    "check_decoder_graph", "genai_config", "write_genai", "write_genai_speech", "write_genai_vision",
+]  # fmt: skip
 
-_INPUTS = ("input_ids", "attention_mask", "position_ids")
+_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids")
+IMAGES = "genai_images.json"
+"""How genai prepares images: transformers has other files under the name that genai looks for."""
 _PAST, _PRESENT = "past_key_values.{}.{}", "present.{}.{}"
 
 
@@ -83,7 +89,11 @@ def write_genai(
 
 
 def _write_settings(folder: Path, settings: dict[str, Any]) -> None:
-    (folder / "genai_config.json").write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
+    _write(folder / "genai_config.json", settings)
+
+
+def _write(path: Path, settings: dict[str, Any]) -> None:
+    path.write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
 
 
 def write_genai_speech(
@@ -107,6 +117,79 @@ def write_genai_speech(
             ir.save(part, folder / path)
     files = [path.as_posix() for path in genai_files(graphs[0], folder).values()]
     _write_settings(folder, _speech_config(model, files, built, pad))
+
+
+def write_genai_vision(
+    folder: Path, model: Any, graphs: Sequence[Graph], built: ir.Graph, pad: int
+) -> None:
+    """Write the configuration, and how genai prepares images, of a vision-language model.
+
+    Args:
+        folder: of the deployment, which holds the graphs and the processor of transformers.
+        model: of transformers.
+        graphs: the default first.
+        built: its decoder.
+        pad: the token that fills up shorter prompts.
+    """
+    settings = genai_config(model, graphs[0], built, pad)
+    options = {"session_options": settings["model"]["decoder"]["session_options"]}
+    files = {name: path.as_posix() for name, path in genai_files(graphs[0], folder).items()}
+    taken = [str(value.name) for value in io.load(folder / files["vision"]).graph.inputs]
+    vision: dict[str, Any] = {
+        **options, "filename": files["vision"], "inputs": {name: name for name in taken},
+        "outputs": {"image_features": "image_features"},
+    }  # fmt: skip
+    config = model.config
+    kind = VISION_LANGUAGE[config.model_type]
+    tokens = {"image_token_id": config.image_token_id}
+    if "image_grid_thw" in taken:
+        seen = config.vision_config
+        tokens |= {n: getattr(config, n) for n in ("video_token_id", "vision_start_token_id")}
+        vision |= {
+            "spatial_merge_size": seen.spatial_merge_size, "patch_size": seen.patch_size,
+            "tokens_per_second": float(getattr(seen, "tokens_per_second", 1.0)),
+        }  # fmt: skip
+        transforms = _transforms(folder)
+        if transforms:
+            vision["config_filename"] = IMAGES
+            _write(folder / IMAGES, {"processor": {"name": "images", "transforms": transforms}})
+    settings["model"] |= {
+        "type": kind, **tokens, "vision": vision,
+        "embedding": {
+            **options, "filename": files["embedding"],
+            "inputs": {"input_ids": "input_ids", "image_features": "image_features"},
+            "outputs": {"inputs_embeds": "inputs_embeds"},
+        },
+    }  # fmt: skip
+    _write_settings(folder, settings)
+
+
+def _transforms(folder: Path) -> list[dict[str, Any]]:
+    """What Qwen-VL's processor does to an image, as genai's own has it; nothing if none is there."""
+    path = folder / "preprocessor_config.json"
+    if not path.is_file():
+        return []
+    said: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    size = said.get("size") or {}
+    patch, merge = said.get("patch_size", 14), said.get("merge_size", 2)
+    side = {"patch_size": patch, "merge_size": merge}
+    pixels = {
+        "min_pixels": said.get("min_pixels") or size.get("shortest_edge", 56 * 56),
+        "max_pixels": said.get("max_pixels") or size.get("longest_edge", 28 * 28 * 1280),
+    }
+    normal = {"mean": said["image_mean"], "std": said["image_std"], "qwen2_5_vl": 1}
+    steps: dict[str, dict[str, Any]] = {
+        "DecodeImage": {"color_space": "RGB"},
+        "ConvertRGB": {},
+        "Resize": {"width": 540, "height": 360, "smart_resize": 1, **pixels, **side},
+        "Rescale": {"rescale_factor": said.get("rescale_factor", 1 / 255)},
+        "Normalize": normal,
+        "PatchImage": {"temporal_patch_size": said.get("temporal_patch_size", 2), **side},
+    }
+    return [
+        {"operation": {"name": name.lower(), "type": name, "attrs": attributes}}
+        for name, attributes in steps.items()
+    ]
 
 
 def _speech_config(model: Any, files: Sequence[str], built: ir.Graph, pad: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torchferry.zoo.inputs.text import CACHE_NAMES, parameters_of
 from torchferry.zoo.library import import_transformers
 from torchferry.zoo.weights import seeded
 
-__all__ = ["CrossStates", "EncoderStates", "Parts", "Step", "split_source"]
+__all__ = ["CrossStates", "EncoderStates", "Step", "split_source"]
 
 Layers = list[dict[str, dict[str, torch.Tensor]]]
 """Of each layer ``{"decoder": {"key": ..., "value": ...}, "encoder": ...}``: the paths of these
@@ -112,23 +111,10 @@ class Step(nn.Module):
         }
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of an encoder-decoder, each with inputs.
+def split_source(source: Source) -> Mapping[str, Source]:
+    """The parts of an encoder-decoder, each with inputs: ``step``, ``cross``, ``encoder``.
 
-    Attributes:
-        encoder: see `EncoderStates`.
-        cross: see `CrossStates`.
-        step: see `Step`.
-    """
-
-    encoder: Source
-    cross: Source
-    step: Source
-
-
-def split_source(source: Source) -> Parts:
-    """The parts of an encoder-decoder.
+    See `Step`, `CrossStates` and `EncoderStates`.
 
     Args:
         source: the model, with the inputs of steps of its decoder.
@@ -148,11 +134,12 @@ def split_source(source: Source) -> Parts:
     encoder = TextStates(model) if of_text else SoundStates(model)
     encoded = (encoder_sets if of_text else feature_sets)(model, seeded(0))
     cross = [{"encoder_hidden_states": fed["encoder_outputs"].last_hidden_state} for fed in sets]
-    return Parts(
-        _source(f"{source.title} (encoder)", encoder, encoded),
-        _source(f"{source.title} (cross attention)", CrossStates(model, cache), cross),
-        _source(f"{source.title} (decoder)", Step(model, cache), [_step(f, cache) for f in sets]),
-    )
+    steps = [_step(fed, cache) for fed in sets]
+    return {
+        "step": _source(f"{source.title} (decoder)", Step(model, cache), steps),
+        "cross": _source(f"{source.title} (cross attention)", CrossStates(model, cache), cross),
+        "encoder": _source(f"{source.title} (encoder)", encoder, encoded),
+    }
 
 
 def _step(fed: Mapping[str, Any], cache: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,10 +18,14 @@ from torchferry.zoo.inputs.text import (
     token_ids,
 )
 
-__all__ = ["caption_sets", "decode_sets", "prefill_sets"]
+__all__ = ["ANSWERING", "caption_sets", "decode_sets", "prefill_sets"]
+
+ANSWERING = ("llava", "qwen2_vl", "qwen2_5_vl")
+"""The ``model_type`` of models that answer questions about images, as they are known here."""
 
 _SIZES = ((3, 5, 8), (2, 4, 6), (1, 1, 4))
 """Images, each in a sequence of its own; new tokens; tokens before or after the image."""
+_GRIDS = ((4, 6), (6, 4), (4, 4))
 
 
 def caption_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
@@ -46,15 +51,22 @@ def caption_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
     return sets
 
 
-def prefill_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
+def prefill_sets(
+    model: nn.Module, generator: torch.Generator, grids: Sequence[tuple[int, int]] = _GRIDS
+) -> list[Inputs]:
     """A text with one image in it: the prompt of a model that answers questions about images.
+
+    Args:
+        model: of transformers.
+        generator: of the values.
+        grids: rows and columns of patches of the images, of models that take images of any size.
 
     Returns:
         ``input_ids``, ``attention_mask``, ``position_ids`` and ``pixel_values``; of the Qwen-VL
         models also ``image_grid_thw``, and their positions are (3, batch, sequence).
     """
     return [
-        _prompt(model, number, batch, text, generator)
+        _prompt(model, number, (batch, text), grids[number], generator)
         for number, (batch, _, text) in enumerate(_SIZES)
     ]
 
@@ -80,11 +92,16 @@ def decode_sets(model: nn.Module, generator: torch.Generator) -> list[Inputs]:
 
 
 def _prompt(
-    model: nn.Module, number: int, batch: int, text: int, generator: torch.Generator
+    model: nn.Module,
+    number: int,
+    sizes: tuple[int, int],
+    grid: tuple[int, int],
+    generator: torch.Generator,
 ) -> Inputs:
     config: Any = model.config
+    batch, text = sizes
     if "image_grid_thw" in parameters_of(model):
-        rows, columns = ((4, 6), (6, 4), (4, 4))[number]
+        rows, columns = grid
         images = _patches(config.vision_config, batch, rows, columns, generator)
         tokens = rows * columns // config.vision_config.spatial_merge_size**2
     else:

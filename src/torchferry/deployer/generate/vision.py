@@ -1,0 +1,144 @@
+"""A deployed vision-language model in Python: transformers' ``generate`` over three sessions."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import torch
+
+from torchferry.deployer.generate.cache import KeepsCache, as_value, cache_name, own_cache
+from torchferry.deployer.generate.decoder import read_settings, run_step, run_values
+from torchferry.deployer.generate.inputs import check_tokens
+from torchferry.deployer.layout import EMBEDDING, MODEL, VISION
+from torchferry.errors import UsageError
+from torchferry.runner import open_session
+from torchferry.zoo.library import import_transformers
+
+__all__ = ["load_vision"]
+
+_AXES = 3  # of the positions that Qwen-VL gives a token: time, row, column
+
+
+def load_vision(folder: Path, path: Path, threads: int = 0) -> Any:
+    """A deployed vision-language model as a model of transformers: ``generate(...)``, or called.
+
+    Positions, the inputs of each step and beams are the work of transformers' own class, which holds
+    no weights here.
+
+    Args:
+        folder: holds ``config.json`` and ``generation_config.json``.
+        path: the decoder's graph; the others lie beside it.
+        threads: of each session; as many as there are cores when 0.
+
+    Raises:
+        UsageError: a file is missing, or transformers is.
+        RunError: onnxruntime cannot load a graph.
+    """
+    config, generation = read_settings(folder)
+    end = path.name.removeprefix(MODEL)
+    files = [path.with_name(f"{part}{end}") for part in (VISION, EMBEDDING, MODEL)]
+    sessions = [open_session(file, threads=threads) for file in files]
+    with torch.device("meta"):
+        model = _vision_class(config.architectures[0])(config).eval()
+    model.open(*sessions)
+    model.generation_config = generation or model.generation_config
+    return model
+
+
+@cache
+def _vision_class(name: str) -> type[Any]:
+    """A model of transformers, which is imported when the class is needed."""
+    library = import_transformers("generation")
+    base: type[Any] = getattr(library, name)
+
+    # Its class is not known to mypy, as transformers is imported here.
+    class SessionVision(KeepsCache, base):  # type: ignore[misc]
+        """A vision-language model whose ``forward`` runs onnxruntime."""
+
+        def open(self, vision: Any, embedding: Any, session: Any) -> None:
+            """Take the sessions of its parts."""
+            self.vision, self.embedding, self.session = vision, embedding, session
+            self.inputs = {value.name: value for value in session.get_inputs()}
+            self.outputs = [value.name for value in session.get_outputs()]
+
+        def forward(
+            self,
+            input_ids: torch.Tensor,
+            attention_mask: torch.Tensor | None = None,
+            position_ids: torch.Tensor | None = None,
+            cache: Any = None,
+            past_key_values: Any = None,
+            pixel_values: torch.Tensor | None = None,
+            image_grid_thw: torch.Tensor | None = None,
+            mm_token_type_ids: torch.Tensor | None = None,
+            **_: Any,
+        ) -> Any:
+            """Logits of some tokens (batch, sequence, vocabulary) and the cache after them."""
+            held = own_cache(cache if cache is not None else past_key_values)
+            past, (batch, length) = held.get_seq_length(), input_ids.shape
+            check_tokens("input_ids", input_ids, attention_mask, past)
+            features = _features(self, input_ids, pixel_values, image_grid_thw)
+            fed = {"input_ids": as_value(input_ids), "image_features": features}
+            (embeds,) = run_values(self.embedding, ["inputs_embeds"], fed, self.config)
+            mask = torch.ones(batch, past + length) if attention_mask is None else attention_mask
+            if position_ids is None and image_grid_thw is not None:
+                position_ids, self.model.rope_deltas = self.model.get_rope_index(
+                    input_ids, _kinds(self, input_ids, mm_token_type_ids), image_grid_thw,
+                    attention_mask=mask,
+                )  # fmt: skip
+            rank = len(self.inputs["position_ids"].shape)
+            tensors = {
+                "attention_mask": mask.to(torch.int64),
+                "position_ids": _positions(position_ids, mask, length, rank),
+            }
+            logits = run_step(self, {"inputs_embeds": embeds, **tensors}, held, batch)
+            output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
+            output[cache_name()] = held
+            return output
+
+    return SessionVision
+
+
+def _kinds(model: Any, ids: torch.Tensor, kinds: torch.Tensor | None) -> torch.Tensor:
+    """1 for the tokens of images, 0 for others."""
+    return (ids == model.config.image_token_id).to(torch.int32) if kinds is None else kinds
+
+
+def _features(
+    model: Any, ids: torch.Tensor, pixels: torch.Tensor | None, grid: torch.Tensor | None
+) -> onnxruntime.OrtValue:
+    """What images are to the decoder, (tokens of images, hidden); nothing if there are none.
+
+    Raises:
+        UsageError: there are more tokens for images than features of them, or fewer.
+    """
+    if pixels is None:
+        (slot,) = (x for x in model.embedding.get_inputs() if x.name == "image_features")
+        return as_value(torch.zeros(0, slot.shape[1]), slot.type)
+    kinds = {value.name: value.type for value in model.vision.get_inputs()}
+    given = {"pixel_values": pixels, "image_grid_thw": grid}
+    fed = {n: as_value(x, kinds[n]) for n, x in given.items() if x is not None and n in kinds}
+    (features,) = run_values(model.vision, ["image_features"], fed, model.config)
+    wanted = int((ids == model.config.image_token_id).sum())
+    if features.shape()[0] != wanted:
+        raise UsageError(
+            f"input_ids holds {wanted} tokens of images, and the images give {features.shape()[0]}: "
+            "the model's processor gives what is right for text and images"
+        )
+    return features
+
+
+def _positions(
+    positions: torch.Tensor | None, mask: torch.Tensor, length: int, rank: int
+) -> torch.Tensor:
+    """Positions as the graph takes them: (batch, sequence), or three of these."""
+    if positions is None:
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    if rank == _AXES and positions.ndim < rank:
+        positions = positions.expand(_AXES, *positions.shape)
+    # transformers puts the positions of text before the three.
+    positions = positions[-_AXES:] if rank == _AXES else positions
+    return positions[..., -length:].expand(*positions.shape[:-2], len(mask), -1).to(torch.int64)
