@@ -68,9 +68,41 @@ def save_wide_llama(folder):
     return folder
 
 
-def save_family(name, folder):
+def save_family(name, folder, vocabulary=0):
     """A model of the zoo as a folder of Hugging Face, with a tokenizer."""
     model = build(name).model
     model.save_pretrained(folder)
-    save_tokenizer(folder, model.config.vocab_size)
+    save_tokenizer(folder, vocabulary or model.config.get_text_config().vocab_size)
+    return folder
+
+
+def save_image_words(folder):
+    """A small Qwen2.5-VL whose tokenizer has a token for each byte and those around images."""
+    transformers = pytest.importorskip("transformers")
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(models.BPE({x: i for i, x in enumerate(letters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    marks = ("endoftext", "vision_start", "vision_end", "image_pad", "video_pad")
+    tokenizer.add_special_tokens([f"<|{mark}|>" for mark in marks])
+    end, start, stop, image, video = (tokenizer.token_to_id(f"<|{mark}|>") for mark in marks)
+    config = build("qwen2_5_vl").model.config
+    config.text_config.vocab_size, config.text_config.max_position_embeddings = 261, 512
+    for name, value in {
+        "vision_start_token_id": start, "vision_end_token_id": stop, "image_token_id": image,
+        "video_token_id": video,
+    }.items():  # fmt: skip
+        setattr(config, name, value)
+    torch.manual_seed(0)
+    model = transformers.Qwen2_5_VLForConditionalGeneration(config).eval()
+    for parameter in model.parameters():
+        parameter.data *= 4 if parameter.ndim > 1 else 1
+    model.generation_config = transformers.GenerationConfig(eos_token_id=end, pad_token_id=end)
+    model.save_pretrained(folder)
+    marked = {f"{name}_token": "<|endoftext|>" for name in ("eos", "pad")}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marked)
+    fast.save_pretrained(folder)
     return folder

@@ -58,6 +58,7 @@ from torchferry.deployer.write.huggingface import (
     write_configs,
     write_tokenizer,
 )
+from torchferry.deployer.write.towers import TwoTowers
 from torchferry.errors import UsageError
 from torchferry.exporter.export import check_options
 from torchferry.exporter.folder import check_target, publish
@@ -216,9 +217,7 @@ def _narrow(plan: _Plan, inputs: str | None, dtype: str) -> Source:
     """The model in half precision, with the same inputs as in float32."""
     source = load_source(plan.title, inputs=inputs, dtype=dtype)
     unpack_parameters(source.model)
-    if plan.kind != "audio":
-        return source
-    return changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
+    return _fitted(source, plan.kind, plan.tokenizer)
 
 
 def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
@@ -259,8 +258,7 @@ def _planned(
     unpack_parameters(source.model)
     kind = kind_of(source.model, model)
     _check_groups(model, precisions)
-    if kind == "audio":
-        source = changed(source, input_sets=[((), _wave(fed)) for _, fed in source.input_sets])
+    source = _fitted(source, kind, tokenizer)
     config: Any = getattr(source.model, "config", None)
     check_runtimes(kind, runtimes, precisions, tokenizer, title=model, config=config)
     if kind == "decoder":
@@ -283,9 +281,18 @@ def _planned(
     )  # fmt: skip
 
 
-def _wave(fed: Mapping[str, Any]) -> dict[str, Any]:
-    """The samples alone: optimum gives these models no mask."""
-    return {"input_values": fed["input_values"]}
+def _fitted(source: Source, kind: Kind, tokenizer: Any) -> Source:
+    """The model as it is exported, with the inputs that runtimes give it."""
+    if kind == "audio":  # optimum gives these models no mask
+        sets = [((), {"input_values": fed["input_values"]}) for _, fed in source.input_sets]
+        return changed(source, input_sets=sets)
+    if kind != "dual-encoder":
+        return source
+    # SigLIP's tokenizer makes no mask: its texts are filled up as they were in training.
+    known = ["attention_mask"] if tokenizer is None else tokenizer.model_input_names
+    left = {"attention_mask", "position_ids"} - {*known}
+    sets = [((), {n: x for n, x in fed.items() if n not in left}) for _, fed in source.input_sets]
+    return changed(source, model=TwoTowers(source.model).eval(), input_sets=sets)
 
 
 def _set_start(model: Any, pad: int) -> None:
@@ -373,15 +380,43 @@ def _prove(plan: _Plan, folder: Path, inputs: Sequence[str], begin: Any) -> Proo
 
 def _feeds(plan: _Plan, names: Sequence[str]) -> list[Feeds]:
     """Inputs for a model that generates nothing: sentences, or those that it was exported with."""
-    if plan.tokenizer is not None and plan.kind == "encoder":
-        return text_feeds(plan.tokenizer, evaluation_texts(), names)
-    return [{n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets]
+    sets = [{n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets]
+    if plan.tokenizer is None or plan.kind not in ("encoder", "dual-encoder"):
+        return sets
+    texts = text_feeds(plan.tokenizer, evaluation_texts(), names)
+    if plan.kind == "encoder":
+        return texts
+    return [{**fed, **text} for fed, text in zip(sets, texts, strict=False)]
 
 
 def _named(outputs: Any) -> dict[str, torch.Tensor]:
     """The tensors of a model's outputs, by the names of the graph's."""
     tensors = {name: x for name, x in outputs.items() if isinstance(x, torch.Tensor)}
     return {RENAMED.get(name, name): x for name, x in tensors.items()}
+
+
+def _sample(fed: Mapping[str, Any]) -> str:
+    """Python of inputs of these sizes; the name of the first stands before it."""
+    made = {
+        name: f"torch.rand{(*x.shape,)}"
+        if x.is_floating_point()
+        else f"torch.ones({(*x.shape,)}, dtype=torch.int64)"
+        for name, x in fed.items()
+    }
+    first, *others = made.items()
+    return ", ".join([first[1], *(f"{name}={value}" for name, value in others)])
+
+
+def _image_words(plan: _Plan) -> dict[str, str]:
+    """A prompt with an image, and what the card says of images in genai."""
+    config: Any = plan.source.model.config
+    names = ("vision_start_token_id", "image_token_id", "vision_end_token_id")
+    tokens = [x for name in names if isinstance(x := getattr(config, name, None), int)]
+    known = plan.tokenizer
+    image = "".join(map(str, known.convert_ids_to_tokens(tokens))) if known else "<image>"
+    given = [n for n in ("pixel_values", "image_grid_thw") if n in plan.source.input_sets[0][1]]
+    return {"prompt": f"{image} What is this?", "images": str(given),
+            "token": str(config.image_token_id)}  # fmt: skip
 
 
 def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: str) -> None:
@@ -393,6 +428,10 @@ def _write_pages(plan: _Plan, folder: Path, report: Report, tables: Any, name: s
     start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", 0)
     words = {"name": name, "task": task.name, "optimum": task.optimum, "kind": plan.kind,
              "input": first, "shape": str((shapes or [()])[0]), "start": str(start)}  # fmt: skip
+    if plan.kind == "dual-encoder":
+        words["sample"] = _sample(plan.source.input_sets[0][1])
+    elif plan.kind == "vision-language":
+        words |= _image_words(plan)
     title = Path(plan.title).name
     write_card(folder, title, tables, graphs=plan.graphs, runtimes=plan.runtimes, words=words)
     html.dump(report, folder / "report.html")

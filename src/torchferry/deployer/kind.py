@@ -55,7 +55,7 @@ KINDS: dict[Kind, Traits] = {
     "encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "image": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "audio": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
-    "dual-encoder": Traits(("onnxruntime", "transformers.js"), "dynamic"),
+    "dual-encoder": Traits(("onnxruntime", "optimum", "transformers.js"), "dynamic"),
     "seq2seq": Traits(("onnxruntime", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)),
     "speech": Traits(
         ("onnxruntime", "genai", "optimum", "transformers.js"), "blocks", (ENCODER, DECODER)

@@ -84,7 +84,10 @@ def was_deployed(out: Path) -> Callable[[Path], bool]:
 
     def wrote(path: Path) -> bool:
         held = [p for p in path.rglob("*") if not p.is_dir()] if path.is_dir() else [path]
-        names = {one.relative_to(out).as_posix() for one in held}
+        places = [
+            one.parent.resolve() / one.name for one in held
+        ]  # `publish` asks with whole paths
+        names = {place.relative_to(out.resolve()).as_posix() for place in places}
         return names <= known | EXPORTED_FILES
 
     return wrote

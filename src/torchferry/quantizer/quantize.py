@@ -109,7 +109,7 @@ def _check(
             "model again, without --opset"
         )
     linears = list(find_linears(model.graph))
-    if not linears and not convolutions:
+    if not linears and not convolutions and not [*find_tables(model.graph)]:
         raise UsageError(f"{source} has no product with a constant matrix: use fp32 or fp16")
     half = {linear.weight.dtype for linear in linears} - {ir.DataType.FLOAT}
     if recipe.kernel == "dynamic" and half:
@@ -168,7 +168,8 @@ def _quantize_blocks(
             stored[weight] = store_rows(table, recipe, scratch)
             bits[str(weight.name)] = 8
         _replace(graph, table.node, look_up(table, stored[weight]), stored[weight].values)
-    last = linears[-1].weight  # the head: the last product of a language model
+    # The head is the last product of a language model; a graph of look-ups alone has none.
+    last = linears[-1].weight if linears else None
     counts = {
         one.weight: 8 if one.name in wide else recipe.head if one.weight is last else recipe.bits
         for one in linears

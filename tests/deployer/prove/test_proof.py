@@ -6,13 +6,16 @@ from torchferry.deployer.layout import GRAPHS
 from torchferry.deployer.prove.proof import Proof, Run, compare_tokens, describe_runs
 from torchferry.deployer.prove.reference import Agreement, Generated
 
-WANTED = Generated([[[1, 2, 7, 8, 9]]], [[[0.5], [0.001], [0.5]]])
+RIVALS = [[{7: 0.0, 5: 0.5}], [{8: 0.0, 3: 0.001, 6: 0.5}], [{9: 0.0, 5: 0.5}]]
+WANTED = Generated([[[1, 2, 7, 8, 9]]], [RIVALS])
 
 
 @pytest.mark.parametrize(
     ("tokens", "same", "note"),
     [([1, 2, 7, 8, 9], True, ""),
      ([1, 2, 7, 3, 4], True, "batch 0, row 0, new token 1: a tie, 0.001 apart"),
+     ([1, 2, 7, 6, 4], False, "batch 0, row 0, new token 1: 6 for 8"),  # not one of the tie
+     ([1, 2, 7, 4, 4], False, "batch 0, row 0, new token 1: 4 for 8"),
      ([1, 2, 5, 8, 9], False, "batch 0, row 0, new token 0: 5 for 7"),
      ([1, 2, 7, 8, 5], False, "batch 0, row 0, new token 2: 5 for 9"),
      ([1, 2, 7, 8], False, "batch 0, row 0, new token -3: 4 tokens, 5 expected"),

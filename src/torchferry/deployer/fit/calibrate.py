@@ -33,9 +33,12 @@ def find_layers(model: nn.Module) -> nn.ModuleList | None:
 
 
 def _stacks(model: Any) -> list[nn.ModuleList]:
-    """The layers of a decoder; of an encoder-decoder those of the encoder first."""
-    both = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-    parts = [model.get_encoder(), model.get_decoder()] if both else [model]
+    """The layers of a decoder, not those that see images; of an encoder-decoder both parts'."""
+    config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        parts = [model.get_encoder(), model.get_decoder()]
+    else:
+        parts = [model.get_decoder() if hasattr(config, "vision_config") else model]
     return [layers for part in parts if (layers := find_layers(part)) is not None]
 
 

@@ -115,14 +115,19 @@ def pictures(model: Any) -> tuple[Picture, Picture]:
 
     The images have other sizes than those that the model was exported with, if it takes any.
     """
-    token, start = model.config.image_token_id, getattr(model.config, "vision_start_token_id", None)
+    token, start = (
+        model.config.image_token_id,
+        getattr(model.config, "vision_start_token_id", None),
+    )
     three, _, one = prefill_sets(model, seeded(3), grids=_GRIDS)
     found = []
     for fed in (one, three):
         ids = fed["input_ids"]
         if start is not None:  # genai counts images by it
             first = int((ids[0] == token).nonzero()[0])
-            ids = torch.cat([ids[:, :first], ids.new_full((len(ids), 1), start), ids[:, first:]], 1)
+            ids = torch.cat(
+                [ids[:, :first], ids.new_full((len(ids), 1), start), ids[:, first:]], 1
+            )
         images = {n: fed[n] for n in ("pixel_values", "image_grid_thw") if n in fed}
         found.append(Picture(ids, images, token))
     return found[0], found[1]

@@ -29,8 +29,11 @@ __all__ = [
     "prove_outputs",
 ]  # fmt: skip
 
-_TIES = {"fp32": 1e-5, "fp16": 1e-2}
-"""Relative to the largest logit: the best two tokens are a tie if they are no further apart."""
+_TIES = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 1e-2}
+_ROUNDED = 5e-2
+"""Relative to the largest logit: two tokens are a tie if they are no further apart. In graphs of few
+bits activations are rounded to eight, and where they are close to a bound another kernel of attention
+or another batch rounds them otherwise: SmolLM2's logits in int8 move by a hundredth."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def prove_generator(
         begin: is given the name of each step.
     """
     proof = Proof()
-    steps, before = len(wanted.margins[0]), first_context(batches)
+    steps, before = len(wanted.rivals[0]), first_context(batches)
     versions = {name: RUNNERS[name].installed() for name in runtimes}
     for graph in graphs:
         begin(f"measure {graph.name}")
@@ -196,7 +199,7 @@ def _run_there(
     if expected is None and name != "onnxruntime":
         note = "onnxruntime, which it is compared with, fails"
         return Run(name, graph, version, False, note), tokens
-    same, note = compare_tokens(tokens, expected or tokens, _TIES.get(graph.name, 1e-2))
+    same, note = compare_tokens(tokens, expected or tokens, _TIES.get(graph.name, _ROUNDED))
     return Run(name, graph, version, same, note), tokens
 
 
@@ -215,28 +218,29 @@ def compare_tokens(result: Generated, wanted: Generated, tie: float) -> tuple[bo
 
     Args:
         result: of a runtime.
-        wanted: of the reference, with margins.
-        tie: the largest margin of a tie.
+        wanted: of the reference, with rivals.
+        tie: how far apart, at most, the logits of two tokens may be that are a tie.
 
     Returns:
         The verdict, and a note: empty if every token is equal.
     """
     notes = []
-    batches = zip(result.tokens, wanted.tokens, wanted.margins, strict=True)
-    for place, (ours, theirs, margins) in enumerate(batches):
+    batches = zip(result.tokens, wanted.tokens, wanted.rivals, strict=True)
+    for place, (ours, theirs, rivals) in enumerate(batches):
         for row, (our, their) in enumerate(zip(ours, theirs, strict=True)):
             first = next(
                 (i for i, (a, b) in enumerate(zip(our, their, strict=False)) if a != b), -1
             )
             if first < 0 and len(our) == len(their):
                 continue
-            step = first - (len(their) - len(margins))
+            step = first - (len(their) - len(rivals))
             where = f"batch {place}, row {row}, new token {step}"
             if first < 0 or step < 0:
                 return False, f"{where}: {len(our)} tokens, {len(their)} expected"
-            if margins[step][row] > tie:
+            apart = rivals[step][row].get(our[first], float("inf"))
+            if apart > tie:
                 return False, f"{where}: {our[first]} for {their[first]}"
-            notes.append(f"{where}: a tie, {margins[step][row]:.1g} apart")
+            notes.append(f"{where}: a tie, {apart:.1g} apart")
     return True, "; ".join(notes)
 
 

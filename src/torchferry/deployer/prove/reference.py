@@ -15,6 +15,8 @@ from torchferry.values.fast_path import disable_fast_paths
 
 __all__ = ["Agreement", "Generated", "Logits", "generated", "measure", "predict", "record_logits"]
 
+_RIVALS = 8  # tokens that a tie may be between
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -22,17 +24,17 @@ class Generated:
 
     Attributes:
         tokens: of each batch, of each row: prompt and what follows.
-        margins: of each batch, step and row: how far apart the two best logits are, relative to
-            the largest; nothing if they are not known.
+        rivals: of each batch, step and row: the likeliest tokens, and how far below the best their
+            logits are, relative to the largest; nothing if they are not known.
     """
 
     tokens: list[list[list[int]]]
-    margins: list[list[list[float]]]
+    rivals: list[list[list[dict[int, float]]]]
 
 
 def generated(model: Any, batches: Sequence[Prompt], steps: int, pad: int) -> Generated:
     """What ``model.generate`` gives, never stopping early."""
-    tokens, margins = [], []
+    tokens, rivals = [], []
     for batch in batches:
         with torch.no_grad():
             result = model.generate(
@@ -40,14 +42,17 @@ def generated(model: Any, batches: Sequence[Prompt], steps: int, pad: int) -> Ge
                 num_beams=1, pad_token_id=pad, return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
         tokens.append(result.sequences.tolist())
-        margins.append([_margins(step.float()) for step in result.logits])
-    return Generated(tokens, margins)
+        rivals.append([_rivals(step.float()) for step in result.logits])
+    return Generated(tokens, rivals)
 
 
-def _margins(logits: torch.Tensor) -> list[float]:
-    best = logits.topk(2, dim=-1).values
-    apart = (best[:, 0] - best[:, 1]) / logits.abs().amax(-1).clamp(min=1e-6)
-    return [float(value) for value in apart]
+def _rivals(logits: torch.Tensor) -> list[dict[int, float]]:
+    best = logits.topk(min(_RIVALS, logits.shape[-1]), dim=-1)
+    apart = (best.values[:, :1] - best.values) / logits.abs().amax(-1, keepdim=True).clamp(
+        min=1e-6
+    )
+    rows = zip(best.indices.tolist(), apart.tolist(), strict=True)
+    return [dict(zip(*row, strict=True)) for row in rows]
 
 
 def predict(

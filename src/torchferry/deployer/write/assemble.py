@@ -185,7 +185,9 @@ def _choose(
 
 def _join_seq2seq(parts: Path, folder: Path, graph: Graph) -> None:
     """An encoder, and a decoder that knows its states from them or from the cache."""
-    step, cross, encoder = (io.load(parts / f"{name}.onnx") for name in ("step", "cross", "encoder"))
+    step, cross, encoder = (
+        io.load(parts / f"{name}.onnx") for name in ("step", "cross", "encoder")
+    )
     decoder = merge_decoder(step, cross)
     rename_sizes(decoder.graph, _SIZES)
     for model, path in zip((encoder, decoder), graph.paths, strict=True):

@@ -69,6 +69,7 @@ class _Call:
 
 
 _PROCESSOR = "preprocessor_config.json"
+_IMAGE = 'from PIL import Image\n\nimage = Image.open("image.png")'
 _SAMPLES = "import numpy as np\n\nsamples = np.zeros(16000, np.float32)  # one second"
 _HEARD = 'processor(samples, sampling_rate=16000, return_tensors="pt")'
 _TEXT = _Call(
@@ -78,7 +79,7 @@ _TEXT = _Call(
 _CALLS = {
     "image": _Call(
         "AutoImageProcessor", "processor", _PROCESSOR,
-        'from PIL import Image\n\nimage = Image.open("image.png")',
+        _IMAGE,
         '**processor(image, return_tensors="pt")', "torch.rand{shape}", '"image.png"',
     ),
     "audio": _Call(
@@ -89,9 +90,30 @@ _CALLS = {
         "AutoProcessor", "processor", _PROCESSOR, _SAMPLES, f"**{_HEARD}", "torch.rand{shape}",
         '"sound.wav"',
     ),
+    "dual-encoder": _Call(
+        "AutoProcessor", "processor", _PROCESSOR, _IMAGE,
+        '**processor(text=["a cat", "a dog"], images=image, padding=True, return_tensors="pt")',
+        "{sample}", '"image.png", ["a cat", "a dog"]',
+    ),
+    "vision-language": _Call(
+        "AutoProcessor", "processor", _PROCESSOR, _IMAGE,
+        '**processor(text="{prompt}", images=image, return_tensors="pt")',
+        "torch.tensor([[1, 2, 3]])", "",
+    ),
 }  # fmt: skip
 """By the kind of model; the others read text."""
-_GENERATING = ("decoder", "seq2seq", "speech")
+_GENERATING = ("decoder", "seq2seq", "speech", "vision-language")
+_SEES = """from PIL import Image
+from transformers import AutoProcessor
+
+read = AutoProcessor.from_pretrained("{name}")
+inputs = read(text="{prompt}", images=Image.open("image.png"), return_tensors="np")
+images = og.NamedTensors()
+for name in {images}:
+    images[name] = inputs[name]
+images["num_image_tokens"] = np.array([(inputs["input_ids"] == {token}).sum()])
+generator.set_inputs(images)
+generator.append_tokens(inputs["input_ids"].astype(np.int32))"""
 
 
 def write_card(
@@ -112,8 +134,10 @@ def write_card(
         graphs: the default first.
         runtimes: that the folder is for.
         words: ``name`` of the folder, ``task`` of transformers.js, ``optimum``'s class, the
-            ``kind`` of model, its first ``input`` with an example's ``shape``, and the token that
-            a decoder of sounds has to ``start`` with.
+            ``kind`` of model, its first ``input`` with an example's ``shape``, the token that a
+            decoder of sounds has to ``start`` with; of a model of two towers a ``sample`` of all
+            inputs; of a vision-language model a ``prompt``, the names of what it takes of
+            ``images``, and the ``token`` of these.
     """
     first, last = graphs[0], graphs[-1]
     lines = [
@@ -151,17 +175,19 @@ def _python(folder: Path, words: Mapping[str, str]) -> tuple[str, str]:
     generates = words["kind"] in _GENERATING
     method, more = ("model.generate", ", max_new_tokens=20") if generates else ("model", "")
     if not (folder / call.file).is_file():
-        own = call.own.format(shape=words["shape"])
+        own = call.own.format_map(words)
         return "import torch\n", f"outputs = {method}({words['input']}={own}{more})"
     lines = [call.given] if call.given else []
     lines.append(f"from transformers import {call.maker}\n")
     lines.append(f'{call.name} = {call.maker}.from_pretrained("{words["name"]}")')
     written = f"\nprint({call.name}.batch_decode(outputs)[0])" if generates else ""
-    return "\n".join(lines), f"outputs = {method}({call.inputs}{more}){written}"
+    return "\n".join(lines), f"outputs = {method}({call.inputs.format_map(words)}{more}){written}"
 
 
 def _genai(words: Mapping[str, str]) -> str:
     """How genai is given a prompt."""
+    if words["kind"] == "vision-language":
+        return _SEES.format_map(words)
     if words["kind"] != "speech":
         return 'generator.append_tokens(og.Tokenizer(model).encode("Hello"))'
     return (
