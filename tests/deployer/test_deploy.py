@@ -279,7 +279,7 @@ def test_a_model_without_a_tokenizer_is_refused_for_runtimes_that_need_one(tmp_p
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [("zoo:clip", "torchferry deploys decoders, encoder-decoders, encoders, image and audio"),
+    [("zoo:detr", "torchferry deploys decoders, encoder-decoders, encoders, image and audio"),
      ("zoo:mlp", "torchferry deploys decoders, encoder-decoders, encoders, image and audio"),
      ("zoo:nothing", "the zoo has no model 'nothing'")],
 )  # fmt: skip

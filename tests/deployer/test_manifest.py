@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,13 @@ def test_a_deployed_folder_knows_its_files(deployed, tmp_path):
     (copy / "onnx" / "mine.onnx").write_text("")
     foreign = [path.name for path in copy.iterdir() if not was_deployed(copy)(path)]
     assert foreign == ["onnx"]
+
+
+def test_a_folder_may_be_named_by_a_relative_path(deployed, monkeypatch):
+    """``publish`` asks for entries with their whole paths."""
+    out, _ = deployed
+    monkeypatch.chdir(out.parent)
+    assert all(was_deployed(Path(out.name))(path) for path in out.resolve().iterdir())
 
 
 @pytest.mark.parametrize(

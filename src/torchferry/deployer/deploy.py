@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import onnx_ir as ir
 import torch
@@ -18,14 +17,11 @@ from torchferry.deployer import summary
 from torchferry.deployer.generate.inputs import context_of
 from torchferry.deployer.kind import KINDS, Kind, check_cache, check_runtimes, kind_of, task_of
 from torchferry.deployer.layout import (
-    MODEL,
-    PRECISIONS,
-    RUNTIMES,
     Graph,
     chosen_graphs,
-    read_choice,
 )
 from torchferry.deployer.manifest import was_deployed, write_manifest
+from torchferry.deployer.options import TEXTLESS, Options, check_choices
 from torchferry.deployer.prove.corpus import (
     Prompt,
     calibration_rows,
@@ -60,11 +56,10 @@ from torchferry.deployer.write.huggingface import (
 )
 from torchferry.deployer.write.towers import TwoTowers
 from torchferry.errors import UsageError
-from torchferry.exporter.export import check_options
 from torchferry.exporter.folder import check_target, publish
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
-from torchferry.progress import Progress, show_steps
+from torchferry.progress import show_steps
 from torchferry.quantizer import RECIPES
 from torchferry.report import html
 from torchferry.report.model import Report
@@ -75,13 +70,10 @@ from torchferry.zoo.inputs.text import parameters_of
 
 __all__ = ["Options", "deploy"]
 
-_TEXTLESS = ("none", "hqq")  # of --calibrate
 _STEPS = 16  # tokens that are generated in every runtime
 _BUDGET = 600.0  # seconds for sizes that were not recorded: without them a graph is not proven
 _DECODERS: tuple[Kind, ...] = ("decoder", "vision-language")  # with keys and values of one text
 _LONGEST = 2048  # tokens, of models that do not say how many they take
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|MB|GB)")
-_UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass(frozen=True)
@@ -98,36 +90,6 @@ class _Plan:
     vocabulary: int
     longest: int
     pad: int
-
-
-class Options(TypedDict, total=False):
-    """Arguments of `deploy`.
-
-    Attributes:
-        runtimes: some of `RUNTIMES`, as a sequence or with commas; onnxruntime alone if left out.
-        precisions: some of `PRECISIONS`; the first is that of the folder's default graph, fp32 if
-            left out.
-        calibrate: a text file to fit int4 to; ``"none"`` for the nearest grid, ``"hqq"`` for zero
-            points that suit the weights; the default texts if left out.
-        target_loss: the KL divergence, in nats, that int4 may cost by estimate.
-        target_size: what int4 may take: ``"100 MiB"``, or bytes.
-        inputs: ``FILE.py:NAME`` that gives the input sets.
-        opset: ONNX operator set; chosen for onnxruntime if left out.
-        budget: seconds for sizes beside those of the inputs, see ``export``; 600 if left out.
-        replace: an earlier deployment in ``out``.
-        progress: what to do with the name of each step.
-    """
-
-    runtimes: str | Sequence[str]
-    precisions: str | Sequence[str]
-    calibrate: str | Path | None
-    target_loss: float | None
-    target_size: str | float | None
-    inputs: str | None
-    opset: int | None
-    budget: float | None
-    replace: bool
-    progress: Progress
 
 
 def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Report:
@@ -148,7 +110,7 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
         FerryError: see `torchferry.export`.
     """
     model, out = str(model), Path(out)
-    names, precisions, size = _checked(options)
+    names, precisions, size = check_choices(options)
     replace, progress = options.get("replace", False), options.get("progress")
     failed = out.with_name(f"{out.name}.failed")
     check_target(out, replace=replace, written=was_deployed(out))
@@ -190,7 +152,7 @@ def _check_fitting(plan: _Plan, fitted: object) -> None:
     Raises:
         UsageError: it hears, and one of the options asks for it.
     """
-    if plan.kind == "speech" and fitted not in (None, *_TEXTLESS):
+    if plan.kind == "speech" and fitted not in (None, *TEXTLESS):
         raise UsageError(
             f"{plan.title} hears, and int4 is fitted to texts: leave out --calibrate, "
             "--target-loss and --target-size, and every weight gets the nearest grid"
@@ -220,32 +182,6 @@ def _narrow(plan: _Plan, inputs: str | None, dtype: str) -> Source:
     return _fitted(source, plan.kind, plan.tokenizer)
 
 
-def _checked(options: Options) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
-    """Runtimes, precisions and the size that int4 may take.
-
-    Raises:
-        UsageError: an option cannot be used, or two exclude each other.
-    """
-    names = read_choice(options.get("runtimes", "onnxruntime"), RUNTIMES, "runtime")
-    precisions = read_choice(options.get("precisions", "fp32"), PRECISIONS, "precision")
-    size, loss = _read_size(options.get("target_size")), options.get("target_loss")
-    if "int4" not in precisions and (options.get("calibrate"), loss, size) != (None, None, None):
-        raise UsageError(
-            "--calibrate, --target-loss and --target-size are for int4: add it to --precision"
-        )
-    if str(options.get("calibrate")) in _TEXTLESS and (loss, size) != (None, None):
-        raise UsageError(
-            "--target-loss and --target-size are kept by what weights cost on texts: leave out "
-            f"--calibrate {options.get('calibrate')}"
-        )
-    if loss is not None and size is not None:
-        raise UsageError("--target-loss and --target-size exclude each other: give one of them")
-    if loss is not None and not loss > 0:
-        raise UsageError(f"--target-loss {loss:g} cannot be reached: give a positive number")
-    check_options("onnxruntime", "to_onnx", options.get("opset"))
-    return names, precisions, size
-
-
 def _planned(
     model: str,
     runtimes: tuple[str, ...],
@@ -268,7 +204,7 @@ def _planned(
     vocabulary = int(text.vocab_size) if generates else 0
     longest = context_of(text) or _LONGEST
     rows: Sequence[Any] = ()
-    if "int4" in precisions and str(calibrate) not in _TEXTLESS and kind != "speech":
+    if "int4" in precisions and str(calibrate) not in TEXTLESS and kind != "speech":
         path = None if calibrate is None else Path(calibrate)
         rows = calibration_rows(tokenizer, vocabulary, longest, path)
     pad = _pad_token(source.model, tokenizer, vocabulary)
@@ -312,20 +248,6 @@ def _pad_token(model: Any, tokenizer: Any, vocabulary: int) -> int:
             if isinstance(token, int) and 0 <= token < vocabulary:
                 return token
     return 0
-
-
-def _read_size(text: str | float | None) -> float | None:
-    """A number of bytes.
-
-    Raises:
-        UsageError: the text is no size.
-    """
-    if text is None or isinstance(text, (int, float)):
-        return text
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"--target-size {text} is no size: write it as '100 MiB'")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _write_files(plan: _Plan, folder: Path, graph: ir.Graph) -> None:
@@ -380,7 +302,9 @@ def _prove(plan: _Plan, folder: Path, inputs: Sequence[str], begin: Any) -> Proo
 
 def _feeds(plan: _Plan, names: Sequence[str]) -> list[Feeds]:
     """Inputs for a model that generates nothing: sentences, or those that it was exported with."""
-    sets = [{n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets]
+    sets: list[Feeds] = [
+        {n: x for n, x in fed.items() if n in names} for _, fed in plan.source.input_sets
+    ]
     if plan.tokenizer is None or plan.kind not in ("encoder", "dual-encoder"):
         return sets
     texts = text_feeds(plan.tokenizer, evaluation_texts(), names)

@@ -13,18 +13,19 @@ from torchferry.values.kinds import attempt
 from torchferry.zoo.inputs.text import parameters_of
 
 __all__ = [
-    "KINDS", "VISION_LANGUAGE", "Kind", "Task", "check_cache", "check_runtimes", "kind_of", "task_of",
+    "KINDS", "VISION_LANGUAGE", "Kind", "Task", "check_cache", "check_runtimes", "kind_of",
+    "task_of",
 ]  # fmt: skip
 
 Kind = Literal[
     "decoder", "encoder", "image", "audio", "dual-encoder", "seq2seq", "speech", "vision-language"
 ]
-"""``image`` and ``audio`` are encoders of pixels and of waveforms, ``dual-encoder`` has one tower for
-text and one for images (CLIP), ``seq2seq`` and ``speech`` are encoder-decoders, of text and of sound,
-``vision-language`` is a decoder that reads images among the tokens."""
+"""``image`` and ``audio`` are encoders of pixels and of waveforms, ``dual-encoder`` has one tower
+for text and one for images (CLIP), ``seq2seq`` and ``speech`` are encoder-decoders, of text and of
+sound, ``vision-language`` is a decoder that reads images among the tokens."""
 VISION_LANGUAGE = {"llava": "phi3v", "qwen2_vl": "qwen2_5_vl", "qwen2_5_vl": "qwen2_5_vl"}
-"""For each ``model_type`` of transformers that is deployed in parts, what genai calls a model of these
-inputs and positions: ``phi3v`` is any with one position a token, the others have three."""
+"""For each ``model_type`` of transformers that is deployed in parts, what genai calls a model of
+these inputs and positions: ``phi3v`` is any with one position a token, the others have three."""
 
 
 _POSITIONS = 1500  # of Whisper's encoder, each of two frames; genai knows no other number
@@ -145,8 +146,9 @@ def kind_of(model: Any, title: str) -> Kind:
     if not config or text + image + wave != 1 or both:
         raise UsageError(
             f"{title} is {type(model).__name__}: torchferry deploys decoders, encoder-decoders, "
-            "encoders, image and audio models of transformers, of two towers as CLIP, and of the "
-            f"vision-language models {', '.join(VISION_LANGUAGE)}. Use torchferry export for this one"
+            "encoders, image and audio models of transformers, of two towers as CLIP, and of "
+            f"vision-language models {', '.join(VISION_LANGUAGE)}. Use torchferry export for this "
+            "one"
         )
     if image or wave:
         return "image" if image else "audio"

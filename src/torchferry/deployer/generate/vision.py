@@ -25,8 +25,8 @@ _AXES = 3  # of the positions that Qwen-VL gives a token: time, row, column
 def load_vision(folder: Path, path: Path, threads: int = 0) -> Any:
     """A deployed vision-language model as a model of transformers: ``generate(...)``, or called.
 
-    Positions, the inputs of each step and beams are the work of transformers' own class, which holds
-    no weights here.
+    Positions, the inputs of each step and beams are the work of transformers' own class, which
+    holds no weights here.
 
     Args:
         folder: holds ``config.json`` and ``generation_config.json``.
@@ -70,6 +70,7 @@ def _vision_class(name: str) -> type[Any]:
             attention_mask: torch.Tensor | None = None,
             position_ids: torch.Tensor | None = None,
             cache: Any = None,
+            *,
             past_key_values: Any = None,
             pixel_values: torch.Tensor | None = None,
             image_grid_thw: torch.Tensor | None = None,
@@ -125,8 +126,8 @@ def _features(
     wanted = int((ids == model.config.image_token_id).sum())
     if features.shape()[0] != wanted:
         raise UsageError(
-            f"input_ids holds {wanted} tokens of images, and the images give {features.shape()[0]}: "
-            "the model's processor gives what is right for text and images"
+            f"input_ids holds {wanted} tokens of images, and the images give "
+            f"{features.shape()[0]}: the model's processor gives what is right for text and images"
         )
     return features
 

@@ -33,6 +33,7 @@ LEAST_TOKENS = 512
 """Of a text to calibrate with: fewer say too little of a layer's inputs."""
 _ROW, _EVALUATED = 256, 128  # tokens of a row
 _RANDOM_ROWS, _RANDOM_LENGTH = 8, 24  # where there is no tokenizer
+_IMAGES = ("pixel_values", "image_grid_thw")
 _GRIDS = ((2, 8), (8, 2), (6, 4))  # rows and columns of patches, in pairs
 _PROMPTS = ("The capital of France is", "Once upon a time there was", "One, two, three,")
 
@@ -128,7 +129,7 @@ def pictures(model: Any) -> tuple[Picture, Picture]:
             ids = torch.cat(
                 [ids[:, :first], ids.new_full((len(ids), 1), start), ids[:, first:]], 1
             )
-        images = {n: fed[n] for n in ("pixel_values", "image_grid_thw") if n in fed}
+        images: dict[str, torch.Tensor] = {n: x for n, x in fed.items() if n in _IMAGES}
         found.append(Picture(ids, images, token))
     return found[0], found[1]
 

@@ -31,9 +31,9 @@ __all__ = [
 
 _TIES = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 1e-2}
 _ROUNDED = 5e-2
-"""Relative to the largest logit: two tokens are a tie if they are no further apart. In graphs of few
-bits activations are rounded to eight, and where they are close to a bound another kernel of attention
-or another batch rounds them otherwise: SmolLM2's logits in int8 move by a hundredth."""
+"""Relative to the largest logit: two tokens are a tie if they are no further apart. In graphs of
+few bits activations are rounded to eight, and another kernel of attention, or another batch,
+rounds some otherwise: SmolLM2's logits in int8 move by a hundredth."""
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def _in_transformers_js(request: Request) -> Generated:
 
 def _rows(prompt: Prompt) -> list[Prompt]:
     """Prompts as transformers.js takes them: recordings one by one."""
-    if isinstance(prompt, Batch):
+    if not isinstance(prompt, Sound):
         return [prompt]
     return [replace(prompt, input_features=row[None]) for row in prompt.input_features]
 

@@ -43,8 +43,8 @@ class Scheme:
     """How a kind of model is taken apart.
 
     Attributes:
-        split: gives the parts by name, the one that gives logits first. The operator set that suits
-            the first is that of the others too.
+        split: gives the parts by name, the one that gives logits first. The operator set that
+            suits the first is that of the others too.
         join: makes the files of a graph from the parts' files in a folder.
         fitted: the parts whose weights texts say something of; others get 8 bits at least.
     """
@@ -90,10 +90,12 @@ def assemble_graphs(
             plain, made = made, place / graph.name
             quantize = partial(_quantize_parts, [*parts], scheme, plain, made)
             if graph.recipe == "int4" and choice is None:
-                choice = _choose(source, scheme, plain, wanted, quantize, built, steps)
+                choice = _choose(
+                    source, scheme, plain, quantize, wanted=wanted, built=built, steps=steps
+                )
             with steps.step(f"quantize {graph.name}") as say:
                 chosen = choice if graph.recipe == "int4" and choice else _NEAREST
-                built.bits[graph.name], _ = quantize(wanted.recipe_of(graph), chosen)
+                built.bits[graph.name], _ = quantize(wanted.recipe_of(graph), choice=chosen)
                 say(f"{len(built.bits[graph.name])} weights")
         with steps.step(f"join {graph.name}"):
             scheme.join(made, folder, graph)
@@ -123,6 +125,7 @@ def _quantize_parts(
     source: Path,
     place: Path,
     recipe: Recipe,
+    *,
     choice: Choice = _NEAREST,
 ) -> tuple[dict[str, int], int]:
     """Bits of each weight, by name, and bytes of all parts.
@@ -154,8 +157,9 @@ def _choose(
     source: Source,
     scheme: Scheme,
     plain: Path,
-    wanted: Wanted,
     quantize: Callable[[Recipe], tuple[dict[str, int], int]],
+    *,
+    wanted: Wanted,
     built: Built,
     steps: Steps,
 ) -> Choice:
@@ -165,8 +169,8 @@ def _choose(
         source: the model in float32.
         scheme: how it is taken apart.
         plain: the folder of its parts in floating point.
-        wanted: the texts, and a target if there is one.
         quantize: writes the parts in the bits of a recipe, to see how small they get.
+        wanted: the texts, and a target if there is one.
         built: gets the table of sensitivity.
         steps: gets the steps.
     """
@@ -176,7 +180,7 @@ def _choose(
     for name in reversed(scheme.fitted):
         names |= parameters_by_name(parts[name].model)
         graph = io.load(plain / f"{name}.onnx").graph
-        linears += inner_linears(graph) if name == [*parts][0] else [*find_linears(graph)]
+        linears += inner_linears(graph) if name == next(iter(parts)) else [*find_linears(graph)]
     return choose_grids(
         source, linears, lambda: quantize(recipe)[1], recipe,
         wanted=wanted, built=built, steps=steps, parameters=names,

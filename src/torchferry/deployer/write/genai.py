@@ -21,12 +21,13 @@ from torchferry.errors import UsageError
 from torchferry.graph import io
 
 __all__ = [
-    "check_decoder_graph", "genai_config", "write_genai", "write_genai_speech", "write_genai_vision",
+    "check_decoder_graph", "genai_config", "write_genai", "write_genai_speech",
+    "write_genai_vision",
 ]  # fmt: skip
 
 _INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids")
 IMAGES = "genai_images.json"
-"""How genai prepares images: transformers has other files under the name that genai looks for."""
+"""How genai prepares images: transformers has another file by the name that genai looks for."""
 _PAST, _PRESENT = "past_key_values.{}.{}", "present.{}.{}"
 
 
@@ -165,7 +166,7 @@ def write_genai_vision(
 
 
 def _transforms(folder: Path) -> list[dict[str, Any]]:
-    """What Qwen-VL's processor does to an image, as genai's own has it; nothing if none is there."""
+    """What Qwen-VL's processor does to an image, for genai's own; nothing if there is none."""
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return []

@@ -1,4 +1,4 @@
-"""Models of two towers, as CLIP: texts and images as vectors of one space, and how near they are."""
+"""Models of two towers, as CLIP: texts and images as vectors, and how near these are."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from torchferry.zoo.weights import seeded
 __all__ = ["EmbeddedStep", "ImageFeatures", "MergedEmbeddings", "split_vision"]
 
 _SHAPES = ((2, 7, 5), (3, 5, 4), (1, 9, 3))
-"""Texts, their tokens, and how many tokens of the first are an image's: none a multiple of another."""
+"""Texts, their tokens, and how many tokens of the first are an image's: no size twice in a set."""
 
 
 class ImageFeatures(nn.Module):
@@ -94,7 +94,7 @@ class EmbeddedStep(nn.Module):
 
 
 def split_vision(source: Source) -> Mapping[str, Source]:
-    """The parts of a vision-language model, each with inputs: ``model``, ``embedding``, ``vision``.
+    """The parts of a vision-language model with inputs: ``model``, ``embedding``, ``vision``.
 
     Args:
         source: the model, with prompts that hold images.
@@ -106,8 +106,8 @@ def split_vision(source: Source) -> Mapping[str, Source]:
     sets = [fed for _, fed in source.input_sets]
     if any(not {"input_ids", "pixel_values"} <= {*fed} for fed in sets):
         raise UsageError(
-            f"{source.title} has inputs that are no prompts with images: leave out the state of the "
-            "model, or --inputs, or let them give input_ids and pixel_values"
+            f"{source.title} has inputs that are no prompts with images: leave out the state of "
+            "the model, or --inputs, or let them give input_ids and pixel_values"
         )
     vision, embedding, step = ImageFeatures(model), MergedEmbeddings(model), EmbeddedStep(model)
     seen = parameters_of(vision)
