@@ -34,3 +34,14 @@ def deployed(llama_folder, tmp_path_factory):
         llama_folder, out, runtimes="onnxruntime,genai,optimum", precisions="fp32,fp16,int8,int4"
     )
     return out, report
+
+
+@pytest.fixture(scope="session")
+def deployed_llava(tmp_path_factory):
+    """(source folder, folder, report) in float32 and in eight bits."""
+    place = tmp_path_factory.mktemp("llava")
+    from torchferry.deployer import deploy
+
+    folder = save_family("llava", place / "model")
+    report = deploy(folder, place / "out", runtimes="onnxruntime,genai", precisions="fp32,int8")
+    return folder, place / "out", report

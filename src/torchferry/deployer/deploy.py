@@ -124,12 +124,10 @@ def deploy(model: str | Path, out: str | Path, **options: Unpack[Options]) -> Re
     narrow = partial(_narrow, plan, options.get("inputs"))
     with publish(out, replace=replace, written=was_deployed(out)) as staging:
         folder = staging.folder
-        build = partial(build_graphs, kernel=KINDS[plan.kind].kernel)
-        if plan.kind in SCHEMES:
-            build = partial(assemble_graphs, kind=plan.kind)
+        build = assemble_graphs if plan.kind in SCHEMES else build_graphs
         built = build(
             plan.source, narrow, plan.graphs, folder, wanted,
-            steps=steps, target="onnxruntime", opset=options.get("opset"),
+            kind=plan.kind, steps=steps, target="onnxruntime", opset=options.get("opset"),
             budget=_BUDGET if options.get("budget") is None else options["budget"],
         )  # fmt: skip
         first = plan.graphs[0]

@@ -1,7 +1,6 @@
-"""Vision-language models in three parts, and models of two towers."""
+"""Vision-language models in three parts: what they compute, and that genai runs them."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -62,15 +61,6 @@ def test_the_kinds_are_told_apart():
     assert {*VISION_LANGUAGE} == {*ANSWERING}
 
 
-@pytest.fixture(scope="module")
-def deployed_llava(tmp_path_factory):
-    """(source folder, folder, report) in float32 and in eight bits."""
-    place = tmp_path_factory.mktemp("llava")
-    folder = save_family("llava", place / "model")
-    report = deploy(folder, place / "out", runtimes="onnxruntime,genai", precisions="fp32,int8")
-    return folder, place / "out", report
-
-
 @pytest.mark.slow
 def test_three_graphs_and_how_genai_finds_them(deployed_llava):
     _, out, report = deployed_llava
@@ -90,31 +80,6 @@ def test_three_graphs_and_how_genai_finds_them(deployed_llava):
     bits = next(g["bits"] for g in report.data["graphs"] if g["name"] == "int8")
     assert any("vision_tower" in name for name in bits)
     assert bits["embedding.weight"] == 8
-
-
-@pytest.mark.slow
-def test_generate_is_transformers_own_with_images_and_without(deployed_llava):
-    transformers = pytest.importorskip("transformers")
-    folder, out, _ = deployed_llava
-    ours = tf.load(out)
-    theirs = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
-    alone, three = pictures(theirs)
-    text = {"input_ids": torch.tensor([[5, 6, 7, 8]])}
-    for inputs in (alone.arguments, three.arguments, text):
-        for options in ({}, {"num_beams": 3}):
-            asked = {**inputs, "do_sample": False, "max_new_tokens": 6, "min_new_tokens": 6,
-                     "pad_token_id": 0, **options}  # fmt: skip
-            assert ours.generate(**asked).tolist() == theirs.generate(**asked).tolist()
-    with torch.no_grad():
-        wanted = theirs(**three.arguments).logits
-    logits = ours(**three.arguments).logits
-    assert tf.max_diff(wanted, logits).abs < 1e-4
-    other = {**three.arguments, "pixel_values": three.images["pixel_values"].flip(0)}
-    assert tf.max_diff(ours(**other).logits, logits).abs > 0.01  # the images are looked at
-    with pytest.raises(
-        UsageError, match="input_ids holds 27 tokens of images, and the images give 18"
-    ):
-        ours(**{**three.arguments, "pixel_values": three.images["pixel_values"][:2]})
 
 
 @pytest.mark.slow
@@ -191,37 +156,6 @@ def test_genai_reads_an_image_file_as_transformers_does(tmp_path):
         min_new_tokens=8, attention_mask=torch.ones_like(ids),
     )  # fmt: skip
     assert generator.get_sequence(0).tolist() == tokens[0].tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["clip", "siglip"])
-def test_two_towers_give_vectors_and_logits(name, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    folder, out = save_family(name, tmp_path / "model", 99), tmp_path / "out"
-    if name == "siglip":  # as its own tokenizer
-        path = folder / "tokenizer_config.json"
-        settings = json.loads(path.read_text()) | {"model_input_names": ["input_ids"]}
-        path.write_text(json.dumps(settings))
-    runtimes = [n for n in ("onnxruntime", "optimum", "transformers.js") if RUNNERS[n].installed()]
-    precisions = "fp32,int8" if name == "clip" else "fp32"
-    report = deploy(folder, out, runtimes=runtimes, precisions=precisions)
-    assert report.ok, report.problems
-    assert all(run["same"] for run in report.data["runs"])
-    ours, theirs = tf.load(out), transformers.AutoModel.from_pretrained(folder).eval()
-    draw = torch.Generator().manual_seed(5)
-    for texts, images in ((1, 1), (5, 2)):
-        inputs = {"input_ids": torch.randint(3, 90, (texts, 8), generator=draw),
-                  "pixel_values": torch.randn(images, 3, 24, 24, generator=draw)}  # fmt: skip
-        if name == "clip":
-            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        with torch.no_grad():
-            wanted = theirs(**inputs)
-        got = ours(**inputs)
-        assert [*got] == ["logits_per_image", "logits_per_text", "text_embeds", "image_embeds"]
-        for key, x in got.items():
-            assert tf.max_diff(wanted[key], x).abs < 1e-4
-    assert "zero-shot-image-classification" in (out / "README.md").read_text()
-    shutil.rmtree(out)
 
 
 def test_a_model_of_text_and_images_that_is_not_known_is_refused(tmp_path):

@@ -74,28 +74,26 @@ def _vision_class(name: str) -> type[Any]:
             past_key_values: Any = None,
             pixel_values: torch.Tensor | None = None,
             image_grid_thw: torch.Tensor | None = None,
-            mm_token_type_ids: torch.Tensor | None = None,
+            mm_token_type_ids: Any = None,  # noqa: ARG002  (generate asks whether it is taken)
             **_: Any,
         ) -> Any:
             """Logits of some tokens (batch, sequence, vocabulary) and the cache after them."""
             held = own_cache(cache if cache is not None else past_key_values)
             past, (batch, length) = held.get_seq_length(), input_ids.shape
             check_tokens("input_ids", input_ids, attention_mask, past)
-            features = _features(self, input_ids, pixel_values, image_grid_thw)
-            fed = {"input_ids": as_value(input_ids), "image_features": features}
-            (embeds,) = run_values(self.embedding, ["inputs_embeds"], fed, self.config)
+            embeds = _embed(self, input_ids, pixel_values, image_grid_thw)
             mask = torch.ones(batch, past + length) if attention_mask is None else attention_mask
             if position_ids is None and image_grid_thw is not None:
+                kinds = input_ids == self.config.image_token_id
                 position_ids, self.model.rope_deltas = self.model.get_rope_index(
-                    input_ids, _kinds(self, input_ids, mm_token_type_ids), image_grid_thw,
-                    attention_mask=mask,
-                )  # fmt: skip
+                    input_ids, kinds.to(torch.int32), image_grid_thw, attention_mask=mask
+                )
             rank = len(self.inputs["position_ids"].shape)
             tensors = {
-                "attention_mask": mask.to(torch.int64),
+                "inputs_embeds": embeds, "attention_mask": mask.to(torch.int64),
                 "position_ids": _positions(position_ids, mask, length, rank),
-            }
-            logits = run_step(self, {"inputs_embeds": embeds, **tensors}, held, batch)
+            }  # fmt: skip
+            logits = run_step(self, tensors, held, batch)
             output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
             output[cache_name()] = held
             return output
@@ -103,9 +101,12 @@ def _vision_class(name: str) -> type[Any]:
     return SessionVision
 
 
-def _kinds(model: Any, ids: torch.Tensor, kinds: torch.Tensor | None) -> torch.Tensor:
-    """1 for the tokens of images, 0 for others."""
-    return (ids == model.config.image_token_id).to(torch.int32) if kinds is None else kinds
+def _embed(
+    model: Any, ids: torch.Tensor, pixels: torch.Tensor | None, grid: torch.Tensor | None
+) -> onnxruntime.OrtValue:
+    """Embeddings of tokens and images (batch, sequence, hidden)."""
+    fed = {"input_ids": as_value(ids), "image_features": _features(model, ids, pixels, grid)}
+    return run_values(model.embedding, ["inputs_embeds"], fed, model.config)[0]
 
 
 def _features(

@@ -16,6 +16,7 @@ from torch import nn
 from torchferry.deployer.fit.calibrate import fit_grids
 from torchferry.deployer.fit.ranges import quantize_image_model
 from torchferry.deployer.fit.sensitivity import measure_sensitivity, parameters_by_name
+from torchferry.deployer.kind import KINDS, Kind
 from torchferry.deployer.layout import GRAPHS, Graph
 from torchferry.errors import UsageError
 from torchferry.exporter.export import export
@@ -191,7 +192,7 @@ def build_graphs(
     folder: Path,
     wanted: Wanted,
     *,
-    kernel: str,
+    kind: Kind,
     steps: Steps,
     **options: Any,
 ) -> Built:
@@ -203,7 +204,7 @@ def build_graphs(
         graphs: to write.
         folder: of the deployment.
         wanted: of the quantized graphs.
-        kernel: of int8: ``blocks`` or ``dynamic``.
+        kind: of the model.
         steps: gets the steps.
         options: of `export_graph`.
     """
@@ -223,7 +224,7 @@ def build_graphs(
         with steps.step(f"quantize {graph.name}") as say:
             given = choice if graph in narrow else (frozenset[str](), {})
             places = folder / _BASES[graph.floats].path, folder / graph.path
-            if (kernel, graph.recipe) == ("dynamic", "int8"):
+            if (KINDS[kind].kernel, graph.recipe) == ("dynamic", "int8"):
                 done = _quantize_image(source, *places, built)
             else:
                 wide, grids = given

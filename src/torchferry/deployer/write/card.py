@@ -135,9 +135,8 @@ def write_card(
         runtimes: that the folder is for.
         words: ``name`` of the folder, ``task`` of transformers.js, ``optimum``'s class, the
             ``kind`` of model, its first ``input`` with an example's ``shape``, the token that a
-            decoder of sounds has to ``start`` with; of a model of two towers a ``sample`` of all
-            inputs; of a vision-language model a ``prompt``, the names of what it takes of
-            ``images``, and the ``token`` of these.
+            decoder of sounds has to ``start`` with; of two towers a ``sample`` of inputs; of a
+            vision-language model a ``prompt``, inputs of ``images``, and their ``token``.
     """
     first, last = graphs[0], graphs[-1]
     lines = [
