@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torchferry.deployer.generate.decoder import read_settings, run_step, run_va
 from torchferry.deployer.generate.inputs import check_tokens
 from torchferry.deployer.layout import EMBEDDING, MODEL, VISION
 from torchferry.errors import UsageError
-from torchferry.runner import open_session
+from torchferry.runner import open_session, to_tensor
 from torchferry.zoo.library import import_transformers
 
 __all__ = ["load_vision"]
@@ -63,6 +64,8 @@ def _vision_class(name: str) -> type[Any]:
             self.vision, self.embedding, self.session = vision, embedding, session
             self.inputs = {value.name: value for value in session.get_inputs()}
             self.outputs = [value.name for value in session.get_outputs()]
+            # `generate` calls it once before it repeats prompts for beams.
+            self.base_model.get_image_features = partial(_encode, self)
 
         def forward(
             self,
@@ -74,6 +77,7 @@ def _vision_class(name: str) -> type[Any]:
             past_key_values: Any = None,
             pixel_values: torch.Tensor | None = None,
             image_grid_thw: torch.Tensor | None = None,
+            mm_encoder_outputs: Any = None,
             mm_token_type_ids: Any = None,  # noqa: ARG002  (generate asks whether it is taken)
             **_: Any,
         ) -> Any:
@@ -81,7 +85,9 @@ def _vision_class(name: str) -> type[Any]:
             held = own_cache(cache if cache is not None else past_key_values)
             past, (batch, length) = held.get_seq_length(), input_ids.shape
             check_tokens("input_ids", input_ids, attention_mask, past)
-            embeds = _embed(self, input_ids, pixel_values, image_grid_thw)
+            if not mm_encoder_outputs and pixel_values is not None:
+                mm_encoder_outputs = {"image": _encode(self, pixel_values, image_grid_thw)}
+            embeds = _embed(self, input_ids, mm_encoder_outputs or {})
             mask = torch.ones(batch, past + length) if attention_mask is None else attention_mask
             if position_ids is None and image_grid_thw is not None:
                 kinds = input_ids == self.config.image_token_id
@@ -101,36 +107,42 @@ def _vision_class(name: str) -> type[Any]:
     return SessionVision
 
 
-def _embed(
-    model: Any, ids: torch.Tensor, pixels: torch.Tensor | None, grid: torch.Tensor | None
-) -> onnxruntime.OrtValue:
-    """Embeddings of tokens and images (batch, sequence, hidden)."""
-    fed = {"input_ids": as_value(ids), "image_features": _features(model, ids, pixels, grid)}
-    return run_values(model.embedding, ["inputs_embeds"], fed, model.config)[0]
+def _encode(
+    model: Any, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor | None = None, **_: Any
+) -> Any:
+    """What images are to the decoder: ``pooler_output`` has (tokens, hidden) of each."""
+    kinds = {value.name: value.type for value in model.vision.get_inputs()}
+    given = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw}
+    fed = {n: as_value(x, kinds[n]) for n, x in given.items() if x is not None and n in kinds}
+    features = to_tensor(run_values(model.vision, ["image_features"], fed, model.config)[0])
+    if features is None:  # numbers have a dtype in torch
+        raise AssertionError
+    sizes = [len(features) // len(pixel_values)] * len(pixel_values)
+    if image_grid_thw is not None:
+        merged = model.config.vision_config.spatial_merge_size**2
+        sizes = (image_grid_thw.prod(-1) // merged).tolist()
+    output = import_transformers("generation").modeling_outputs.BaseModelOutputWithPooling
+    return output(pooler_output=torch.split(features, sizes))
 
 
-def _features(
-    model: Any, ids: torch.Tensor, pixels: torch.Tensor | None, grid: torch.Tensor | None
-) -> onnxruntime.OrtValue:
-    """What images are to the decoder, (tokens of images, hidden); nothing if there are none.
+def _embed(model: Any, ids: torch.Tensor, seen: Mapping[str, Any]) -> onnxruntime.OrtValue:
+    """Embeddings of tokens and images (batch, sequence, hidden).
 
     Raises:
         UsageError: there are more tokens for images than features of them, or fewer.
     """
-    if pixels is None:
-        (slot,) = (x for x in model.embedding.get_inputs() if x.name == "image_features")
-        return as_value(torch.zeros(0, slot.shape[1]), slot.type)
-    kinds = {value.name: value.type for value in model.vision.get_inputs()}
-    given = {"pixel_values": pixels, "image_grid_thw": grid}
-    fed = {n: as_value(x, kinds[n]) for n, x in given.items() if x is not None and n in kinds}
-    (features,) = run_values(model.vision, ["image_features"], fed, model.config)
-    wanted = int((ids == model.config.image_token_id).sum())
-    if features.shape()[0] != wanted:
-        raise UsageError(
-            f"input_ids holds {wanted} tokens of images, and the images give "
-            f"{features.shape()[0]}: the model's processor gives what is right for text and images"
-        )
-    return features
+    (slot,) = (x for x in model.embedding.get_inputs() if x.name == "image_features")
+    features = torch.zeros(0, slot.shape[1])
+    if seen.get("image") is not None:
+        features = torch.cat(tuple(seen["image"].pooler_output))
+        wanted = int((ids == model.config.image_token_id).sum())
+        if len(features) != wanted:
+            raise UsageError(
+                f"input_ids holds {wanted} tokens of images, and the images give "
+                f"{len(features)}: the model's processor gives what is right for text and images"
+            )
+    fed = {"input_ids": as_value(ids), "image_features": as_value(features, slot.type)}
+    return run_values(model.embedding, ["inputs_embeds"], fed, model.config)[0]
 
 
 def _positions(
