@@ -83,28 +83,36 @@ def _vision_class(name: str) -> type[Any]:
         ) -> Any:
             """Logits of some tokens (batch, sequence, vocabulary) and the cache after them."""
             held = own_cache(cache if cache is not None else past_key_values)
-            past, (batch, length) = held.get_seq_length(), input_ids.shape
-            check_tokens("input_ids", input_ids, attention_mask, past)
-            if not mm_encoder_outputs and pixel_values is not None:
-                mm_encoder_outputs = {"image": _encode(self, pixel_values, image_grid_thw)}
-            embeds = _embed(self, input_ids, mm_encoder_outputs or {})
-            mask = torch.ones(batch, past + length) if attention_mask is None else attention_mask
-            if position_ids is None and image_grid_thw is not None:
-                kinds = input_ids == self.config.image_token_id
-                position_ids, self.model.rope_deltas = self.model.get_rope_index(
-                    input_ids, kinds.to(torch.int32), image_grid_thw, attention_mask=mask
-                )
-            rank = len(self.inputs["position_ids"].shape)
-            tensors = {
-                "inputs_embeds": embeds, "attention_mask": mask.to(torch.int64),
-                "position_ids": _positions(position_ids, mask, length, rank),
-            }  # fmt: skip
-            logits = run_step(self, tensors, held, batch)
+            seen = mm_encoder_outputs or {}
+            if not seen and pixel_values is not None:
+                seen = {"image": _encode(self, pixel_values, image_grid_thw)}
+            logits = _step(
+                self, input_ids, held, seen, attention_mask=attention_mask,
+                position_ids=position_ids, grid=image_grid_thw,
+            )  # fmt: skip
             output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
             output[cache_name()] = held
             return output
 
     return SessionVision
+
+
+def _step(model: Any, ids: torch.Tensor, held: Any, seen: Mapping[str, Any], **given: Any) -> Any:
+    """Logits of some tokens; ``given`` are those of forward's arguments that tell positions."""
+    past, (batch, length) = held.get_seq_length(), ids.shape
+    mask, positions, grid = (given[n] for n in ("attention_mask", "position_ids", "grid"))
+    check_tokens("input_ids", ids, mask, past)
+    mask = torch.ones(batch, past + length) if mask is None else mask
+    if positions is None and grid is not None:
+        kinds = (ids == model.config.image_token_id).to(torch.int32)
+        found = model.model.get_rope_index(ids, kinds, grid, attention_mask=mask)
+        positions, model.model.rope_deltas = found
+    rank = len(model.inputs["position_ids"].shape)
+    tensors = {
+        "inputs_embeds": _embed(model, ids, seen), "attention_mask": mask.to(torch.int64),
+        "position_ids": _positions(positions, mask, length, rank),
+    }  # fmt: skip
+    return run_step(model, tensors, held, batch)
 
 
 def _encode(
