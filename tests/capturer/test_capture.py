@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from torchferry.capturer import capture, find_fixed
-from torchferry.errors import CaptureError, UsageError
+from torchferry.errors import CaptureError
 from torchferry.observer import Observation, observe
 from torchferry.values import max_diff
 from torchferry.values.clone import clone
@@ -396,18 +396,3 @@ def test_a_large_model_is_traced_twice_before_it_is_refused(monkeypatch):
     assert [step.rpartition(" (")[2] for step in steps] == [
         "trace 1 of at most 2)", "trace 2 of at most 2)",
     ]  # fmt: skip
-
-
-def test_a_number_where_a_tensor_was_is_refused():
-    class Scales(torch.nn.Module):
-        def forward(self, x, lengths):
-            return x * lengths[:, None]
-
-    seen = Observation.from_inputs(
-        Scales(), [((torch.rand(n, 3), torch.ones(n)), {}) for n in (2, 4)]
-    )
-    found = capture(Scales(), seen)
-    with pytest.raises(
-        UsageError, match="argument lengths is a int, and was captured as a tensor"
-    ):
-        found(torch.rand(2, 3), 2)

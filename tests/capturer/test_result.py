@@ -65,3 +65,18 @@ def test_an_argument_of_another_dtype_is_refused_though_nothing_is_computed_with
     torch.testing.assert_close(found(x, other=other), x)
     with pytest.raises(UsageError, match=r"argument other is torch\.float64"):
         found(x, other.double())
+
+
+def test_a_number_where_a_tensor_was_is_refused():
+    class Scales(torch.nn.Module):
+        def forward(self, x, lengths):
+            return x * lengths[:, None]
+
+    seen = Observation.from_inputs(
+        Scales(), [((torch.rand(n, 3), torch.ones(n)), {}) for n in (2, 4)]
+    )
+    found = capture(Scales(), seen)
+    with pytest.raises(
+        UsageError, match="argument lengths is a int, and was captured as a tensor"
+    ):
+        found(torch.rand(2, 3), 2)

@@ -59,9 +59,7 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     guards = [*guards_of(program), *captured.doubts]
     named = size_names(captured, seen)
     read = read_guards(program, named, guards)
-    computed = _computed_sizes(program, named)
     conditions = [condition for found in read.values() for condition in found]
-    kept: dict[str, str] = {}
     trial = Trial(
         model, seen, program, conditions, joined=captured.joined, decided=captured.decided
     )
@@ -73,11 +71,9 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
     if conditions or floors:
         load_program(program)  # once for all copies of this process
     with _asking(judge, model) as ask:
+        computed = _computed_sizes(program, named)
         needed = functools.cache(lambda condition: _needed(condition, seen, computed, ask))
-        for guard, said in read.items():
-            reasons = [reason for reason in map(needed, said) if reason is not None]
-            if not said or reasons:
-                kept[guard] = next(filter(None, reasons), "")
+        kept = _needed_alone(read, needed)
         for symbol in [one for one, floor in floors.items() if needed(floor) is None]:
             del program.range_constraints[symbol]
         together = _needed_together(read, kept, seen, ask)
@@ -86,15 +82,19 @@ def settle_guards(model: torch.nn.Module, seen: Observation, captured: Captured)
         right = ask(tuple(condition for guard in kept for condition in read[guard]))
     set_guards(program, [*kept])
     found = find_reliances(model, seen, captured.traced, trial)
-    unproven = found.unmet
-    if right is not None and right.kind in ("differs", "failed"):
-        why = right.evidence or right.numbers
-        unproven = f"the program is wrong for a call that was recorded: {why}"
     lines = {guard: captured.lines.get(guard) or line for guard, line in kept.items()}
     return replace(
         captured, doubts=(), lines={**captured.lines, **lines}, relies=found.asked,
-        unproven=unproven,
+        unproven=_why_wrong(right) or found.unmet,
     )  # fmt: skip
+
+
+def _why_wrong(recorded: Verdict | None) -> str:
+    """Why a program is wrong for a call that was recorded; ``""`` if it is not."""
+    if recorded is None or recorded.kind not in ("differs", "failed"):
+        return ""
+    said = recorded.evidence or recorded.numbers
+    return f"the program is wrong for a call that was recorded: {said}"
 
 
 def _has_data(model: torch.nn.Module, seen: Observation) -> bool:
@@ -177,6 +177,16 @@ def _needed(
     if known and all(verdict.ok for verdict in known):
         return None
     return next(filter(None, (other_line(one.evidence) for one in known)), "")
+
+
+def _needed_alone(
+    read: Mapping[str, Sequence[Condition]], needed: Callable[[Condition], str | None]
+) -> dict[str, str]:
+    """Guards that make a difference, or cannot be read, and the line that does."""
+    reasons = {guard: [why for one in said if (why := needed(one)) is not None]
+               for guard, said in read.items()}  # fmt: skip
+    return {guard: next(filter(None, why), "") for guard, why in reasons.items()
+            if why or not read[guard]}  # fmt: skip
 
 
 def _needed_together(

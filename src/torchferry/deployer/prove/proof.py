@@ -30,7 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 _TIES = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 1e-2}
-_ROUNDED = 5e-2
+_ROUNDED = 2e-2
 """Relative to the largest logit: two tokens are a tie if they are no further apart. In graphs of
 few bits activations are rounded to eight, and another kernel of attention, or another batch,
 rounds some otherwise: SmolLM2's logits in int8 move by a hundredth."""
