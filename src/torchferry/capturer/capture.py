@@ -203,6 +203,9 @@ class _Driver:
         self.begin = begin
         self.rewriting = rewriting
         self.repeat = repeat
+        self.partial: tuple[Strategy, str | None] | None = (
+            None  # what failed as layers were left out
+        )
         self.large = sum(1 for _ in model.modules()) > _LARGE
         self.attempts: list[Attempt] = []
         self.errors: list[Exception] = []
@@ -316,7 +319,17 @@ class _Driver:
         return outcome
 
     def _trace(self, strategy: Strategy) -> Outcome:
-        return trace_model(self.model, self.seen, strategy, self.custom_patches, self.repeat)
+        trace = partial(trace_model, self.model, self.seen, custom_patches=self.custom_patches)
+        outcome = trace(strategy=strategy, repeat=self.repeat, hasty=self.large)
+        line = None if outcome.error is None else line_of_error(outcome.error)
+        if not outcome.whole:  # the next trace leaves nothing out, and mostly ends there too
+            self.repeat, self.partial = False, (strategy, line)
+        elif self.partial is not None:
+            (before, stopped), self.partial = self.partial, None
+            if outcome.error is None or line != stopped:
+                again = trace(strategy=before, repeat=False)
+                outcome = again if again.error is None else outcome
+        return outcome
 
     def _diagnose(self, failed: Strategy) -> Captured | None:
         # Where only a size of 0 or 1 works, it is fixed to that.

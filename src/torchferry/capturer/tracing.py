@@ -57,6 +57,7 @@ class Outcome:
         joined: as `torchferry.capturer.Captured` has it.
         traced: the instructions of the user's code that ran.
         repeated: how much was left out, as other layers do the same.
+        whole: whether it would have failed with nothing left out; `trace_model` may not know.
     """
 
     shapes: Any = None
@@ -69,6 +70,7 @@ class Outcome:
     joined: tuple[str, ...] = ()
     traced: set[Instruction] = field(default_factory=set)
     repeated: Repeated = field(default_factory=Repeated)
+    whole: bool = True
 
     @property
     def fixes(self) -> bool:
@@ -82,6 +84,8 @@ def trace_model(
     strategy: Strategy,
     custom_patches: Sequence[Patch | type[Any]],
     repeat: bool = True,
+    *,
+    hasty: bool = False,
 ) -> Outcome:
     """Have torch.export trace a model once; twice if it writes to a buffer whose values it knew.
 
@@ -92,10 +96,13 @@ def trace_model(
         custom_patches: beside those of the house.
         repeat: whether layers that repeat others are left out, and copied afterwards. If that
             fails, the model is traced again.
+        hasty: not where values decided something, which they hardly did as layers were left out.
     """
     repeats = Repeats(model, repeat and not strategy.strict)  # Dynamo would trace the comparing
     outcome, written = _trace_once(model, seen, strategy, custom_patches, repeats)
     if repeats.lost or (repeats.used and outcome.error):
+        if hasty and not repeats.lost and "data-dependent" in str(outcome.error):
+            return replace(outcome, whole=False)
         plain = trace_model(model, seen, strategy, custom_patches, repeat=False)
         plain.repeated = repeats.given_up(outcome.error)
         return plain

@@ -8,7 +8,7 @@ from tests.support.identical_layers import CASES, Layer, Stack
 from tests.support.same_graph import find_difference
 
 import torchferry
-from torchferry.capturer import capture
+from torchferry.capturer import capture, tracing
 from torchferry.capturer.depth import repeat as repeat_module
 from torchferry.capturer.depth.repeat import Repeated, find_layers
 from torchferry.converter import convert
@@ -128,6 +128,63 @@ def test_an_error_of_the_model_is_the_error_of_a_whole_trace():
     seen = Observation.from_inputs(model, [((torch.randn(size, 4),), {}) for size in SIZES])
     with pytest.raises(torchferry.errors.CaptureError, match="the third layer is broken"):
         capture(model, seen, settle=False, patch=False, rewrite=False)
+
+
+class Deep(Stack):
+    """Many modules, so that a trace takes long, and an end that values decide."""
+
+    def __init__(self, layers, end):
+        super().__init__(layers)
+        self.end = end
+
+    def forward(self, x):
+        flags = []
+        for layer in self.layers:
+            x, flag = layer(x)
+            flags.append(flag)
+        return self.end(x, flags)
+
+
+class Flagged(Layer):
+    def __init__(self, index):
+        super().__init__(index)
+        self.flag = torch.nn.Buffer(torch.tensor(1.0))
+
+    def forward(self, x):
+        return self.inner(x), self.flag
+
+
+def deep(end):
+    return Deep([Flagged(index) for index in range(24)], end).eval()
+
+
+def test_a_large_model_is_traced_whole_once_before_it_is_refused(monkeypatch):
+    counted = []
+    trace = tracing._trace_once
+    monkeypatch.setattr(tracing, "_trace_once", lambda *given: counted.append(given[-1].layers)
+                        or trace(*given))  # fmt: skip
+    model = deep(lambda x, flags: x * sorted(x.flatten().tolist())[0])
+    with pytest.raises(torchferry.errors.CaptureError):
+        capture(model, observed(model), settle=False)
+    assert [bool(layers) for layers in counted][:2] == [True, False]
+    assert len(counted) <= 3  # the last one meets rewritten code
+
+
+def test_what_fails_only_as_layers_are_left_out_is_traced_whole(monkeypatch):
+    trace = tracing._trace_once
+
+    def fail(*given):
+        outcome, written = trace(*given)
+        if given[-1].used:
+            outcome.program, outcome.error = None, ValueError("a data-dependent expression")
+        return outcome, written
+
+    monkeypatch.setattr(tracing, "_trace_once", fail)
+    model = deep(lambda x, flags: x * 2 if flags[-1] > 0 else x - 1)
+    found = capture(model, observed(model), settle=False, rewrite=False)
+    assert found.attempts[0].error is not None
+    x = torch.randn(7, 4)
+    torch.testing.assert_close(found(x), model(x))
 
 
 @pytest.mark.parametrize("off", ["option", "seam"])
