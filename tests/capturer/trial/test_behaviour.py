@@ -32,7 +32,7 @@ def test_other_code_runs_where_a_condition_is_broken():
     code = behaviour(several)
     ran, asked = code.run(((torch.rand(1, 3),), {}))
     assert ran - code.instructions_elsewhere([several])
-    elsewhere = {one[0] for other in code.asked_elsewhere([several])
+    elsewhere = {one[0] for _, other in code.asked_elsewhere([several])
                  for said in other.values() for one in said}  # fmt: skip
     here = {one[0] for said in asked.values() for one in said}
     assert "torch.Tensor.__getitem__" in here - elsewhere
@@ -42,7 +42,9 @@ def test_what_is_asked_elsewhere_is_so_at_several_sizes():
     code = behaviour()
     usual = next(way for way, said in code.run(((torch.rand(4, 3),), {}))[1].items()
                  if "clamp" in said[0][0])  # fmt: skip
-    bounds = {part for other in code.asked_elsewhere([]) for one in other[usual] for part in one}
+    bounds = {
+        part for _, other in code.asked_elsewhere([]) for one in other[usual] for part in one
+    }
     assert {2, 3, 4, 5, 6, 9} <= bounds
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -107,7 +107,11 @@ class Asked(TorchFunctionMode):
                 yield from one.detach().flatten()[:_FEW].tolist()
 
 
-def asked_otherwise(calls: Calls, others: Collection[Calls]) -> Instruction | None:
+def asked_otherwise(
+    calls: Calls,
+    others: Sequence[Calls],
+    follows: Callable[[int, Mapping[int, int]], bool] = lambda *_: False,
+) -> Instruction | None:
     """The first instruction that asks torch for what it asks in none of the other calls.
 
     A constant counts that is the same in all others: one that varies among them follows sizes. An
@@ -116,20 +120,23 @@ def asked_otherwise(calls: Calls, others: Collection[Calls]) -> Instruction | No
     Args:
         calls: at the sizes in question.
         others: at other sizes, of which each dimension has two or more.
+        follows: whether an integer is a size, given what it is in some of the others.
     """
     for where, said in calls.items():
-        known = [other[where] for other in others if where in other]
+        known = {n: other[where] for n, other in enumerate(others) if where in other}
         if not known:
             return where[0]
-        if {one[0] for one in said} - {one[0] for other in known for one in other}:
+        if {one[0] for one in said} - {one[0] for other in known.values() for one in other}:
             return where[0]
-        columns = [tuple(part for one in other for part in one) for other in known]
+        columns = {n: tuple(part for one in other for part in one) for n, other in known.items()}
         row = tuple(part for one in said for part in one)
         for at, part in enumerate(row):
-            seen = [column[at] for column in columns if len(column) == len(row)]
-            enough = 1 if type(part) is not int else _CALLS
-            if len(seen) >= enough and len({*seen}) == 1 and part not in seen:
-                return where[0]
+            seen = {n: one[at] for n, one in columns.items() if len(one) == len(row)}
+            if len({*seen.values()}) != 1 or part in seen.values():
+                continue
+            if type(part) is int and (len(seen) < _CALLS or follows(part, seen)):
+                continue
+            return where[0]
     return None
 
 

@@ -55,7 +55,7 @@ class Behaviour:
     @cached_property
     def numbers(self) -> list[int]:
         """Numbers in the user's code that runs, and in attributes of its modules."""
-        codes = {code for _, (instructions, _) in self._usual for code, _ in instructions}
+        codes = {code for _, _, (instructions, _) in self._usual for code, _ in instructions}
         values = [constant for code in codes for constant in code.co_consts]
         for module in self._model.modules():
             forward = getattr(type(module), "forward", None)  # torch.jit.trace's has none
@@ -71,21 +71,21 @@ class Behaviour:
         The captured call counts always, even if a doubt excludes its sizes.
         """
         found: set[Instruction] = set()
-        for sizes, (instructions, _) in self._usual:
+        for sizes, _, (instructions, _) in self._usual:
             if sizes is None or not any(one.broken_by(sizes) for one in broken):
                 found |= instructions
         return found
 
-    def asked_elsewhere(self, broken: Sequence[Condition]) -> list[Calls]:
-        """What is asked of torch in all usual calls and larger ones, as for instructions."""
+    def asked_elsewhere(self, broken: Sequence[Condition]) -> list[tuple[Arguments, Calls]]:
+        """Other calls, usual and larger ones, and what is asked in them, as for instructions."""
         return [
-            asked
-            for sizes, (_, asked) in (*self._usual, *self._others)
+            (inputs, asked)
+            for sizes, inputs, (_, asked) in (*self._usual, *self._others)
             if sizes is None or not any(one.broken_by(sizes) for one in broken)
         ]
 
     @cached_property
-    def _usual(self) -> list[tuple[dict[str, int] | None, _Ran]]:
+    def _usual(self) -> list[tuple[dict[str, int] | None, Arguments, _Ran]]:
         """What runs in each recorded call, and in a call without a size of 0 or 1, by its sizes.
 
         The sizes of the captured call are ``None``.
@@ -98,21 +98,21 @@ class Behaviour:
         usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
         inputs, error = attempt(seen.inputs_at, usual)
         calls += [(usual, inputs)] if error is None else []
-        return [(sizes, self.run(given)) for sizes, given in calls]
+        return [(sizes, given, self.run(given)) for sizes, given in calls]
 
     @cached_property
-    def _others(self) -> list[tuple[dict[str, int], _Ran]]:
+    def _others(self) -> list[tuple[dict[str, int], Arguments, _Ran]]:
         """The same of calls of other sizes, where these are legal, and of other values."""
         usual = {name: max(2, size) for name, size in self._seen.sizes_of(self._seen.best).items()}
         grown = [{name: size * times + more for name, size in usual.items()}
                  for more, times in _OTHERS]  # fmt: skip
         made = [(sizes, attempt(self._seen.inputs_at, sizes)) for sizes in grown]
-        found = [(sizes, self.run(inputs)) for sizes, (inputs, error) in made
+        found = [(sizes, inputs, self.run(inputs)) for sizes, (inputs, error) in made
                  if error is None and count_numbers(inputs) <= MOST
                  and not any(one.broken_by(sizes) for one in self._conditions)]  # fmt: skip
         # A number that data decides is no constant either.
         alike = self._seen.normalized(self._seen.best)
-        return found + [(usual, self.run(inputs)) for inputs in unlike(alike)]
+        return found + [(usual, inputs, self.run(inputs)) for inputs in unlike(alike)]
 
     def run(self, inputs: Arguments) -> _Ran:
         """Which instructions of the user's code the model runs, and what they ask of torch."""

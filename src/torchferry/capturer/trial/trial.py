@@ -9,9 +9,9 @@ runs at no usual size, nothing is proven, as that code may ask for more: ``if n 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -115,7 +115,9 @@ class Trial:
                 other -= self._code.watch(partial(attempt, self.run_program, inputs))
             if other:
                 return Verdict("failed", evidence=_ONLY_THERE + first_line(other))
-            if one := asked_otherwise(asked, self._code.asked_elsewhere(broken)):
+            elsewhere = self._code.asked_elsewhere(broken)
+            follows = partial(self._follows, inputs, [given for given, _ in elsewhere])
+            if one := asked_otherwise(asked, [calls for _, calls in elsewhere], follows):
                 return Verdict("failed", evidence=_OTHERWISE + first_line([one]))
             if ran != known:  # what is left out may do nothing to such values
                 found += self._verdicts(special_values(inputs))
@@ -130,6 +132,44 @@ class Trial:
             found += [verdict for large in larger
                       for verdict in self._only_there(large, broken)]  # fmt: skip
         return worst_verdict(found)
+
+    def _follows(
+        self, inputs: Arguments, others: Sequence[Arguments], number: int, known: Mapping[int, int]
+    ) -> bool:
+        """Whether a size that the program computes is this number here, and what it is in others.
+
+        Args:
+            inputs: of the call.
+            others: those of other calls.
+            number: in the call.
+            known: the place of another call → the number there.
+        """
+        here = self._sizes(inputs)
+        there = [(self._sizes(others[place]), value) for place, value in known.items()]
+        return any(
+            size == number and all(sizes[place] == value for sizes, value in there)
+            for place, size in enumerate(here)
+        )
+
+    def _sizes(self, inputs: Arguments) -> list[Any]:
+        """The sizes that the program computes, at those of a call."""
+        leaves = {unaliased(path): leaf for path, leaf in leaves_of(*inputs).items()}
+        known: dict[Any, int] = {}
+        for path, node in program_inputs(self.program):
+            expected, given = node.meta["val"], leaves.get(unaliased(path))
+            pairs = [(expected, given)]
+            if isinstance(expected, torch.Tensor) and isinstance(given, torch.Tensor):
+                pairs = [*zip(expected.shape, given.shape, strict=False)]
+            known |= {one.node.expr: size for one, size in pairs if isinstance(one, torch.SymInt)}
+        return [one.subs(known) for one in self._computed]
+
+    @cached_property
+    def _computed(self) -> list[Any]:
+        """The expressions of sizes in the program."""
+        values = [node.meta.get("val") for node in self.program.graph.nodes]
+        sizes = [size for one in values if isinstance(one, torch.Tensor) for size in one.shape]
+        return list({one.node.expr: None for one in (*values, *sizes)
+                     if isinstance(one, torch.SymInt)})  # fmt: skip
 
     def of_other_values(self, inputs: Arguments) -> Verdict:
         """The verdict on a call with other values, and at sizes beyond the code's numbers.
