@@ -216,5 +216,7 @@ def test_functions_tell_their_steps(name: str, monkeypatch: pytest.MonkeyPatch) 
     terminal = replace_stderr(monkeypatch)
     CALLS[name](False)
     assert terminal.getvalue() == ""
+    start = time.monotonic()
     CALLS[name](None)
-    assert set(terminal.getvalue().split("\r\x1b[2K")) == {""}  # no step took a second
+    if time.monotonic() - start < 1:  # no step took a second
+        assert set(terminal.getvalue().split("\r\x1b[2K")) == {""}
