@@ -27,7 +27,6 @@ from torchferry.observer import Observation
 from torchferry.observer.tree import leaves_of
 from torchferry.observer.unlike import unlike
 from torchferry.runner import Session
-from torchferry.values.attributes import attributes_kept
 from torchferry.values.clone import clone
 from torchferry.values.difference import Discrepancy, max_diff
 from torchferry.values.fast_path import disable_fast_paths
@@ -155,8 +154,7 @@ def verify(
     runner = (sides or Sides)(model, seen, session, tolerance, **given, decided=decided)
     begin, began = time.process_time(), time.monotonic()
     calls = [(seen.normalized(call), seen.sizes_of(call)) for call in seen.calls]
-    with attributes_kept(model):  # what it counts of its calls, it counts of the user's
-        checks = [runner.check(inputs, sizes, made=False) for inputs, sizes in calls]
+    checks = [runner.check(inputs, sizes, made=False) for inputs, sizes in calls]
     took, waited = time.process_time() - begin, time.monotonic() - began
     groups = other_sizes(seen, keep=fixed, bounds=bounds, conditions=conditions)
     trials = Trials(
