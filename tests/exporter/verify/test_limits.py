@@ -59,6 +59,31 @@ def test_what_makes_a_difference_only_together_is_kept() -> None:
     assert found.kept == found.limits == (either,)
 
 
+def test_what_there_was_no_time_for_is_no_difference_where_its_sizes_ran() -> None:
+    """A short budget leaves a recorded step of one token, and no other call of one token."""
+    late = at(None, 1, 8, untried="beyond the budget of 60 s")
+    assert find_limits([SEVERAL], [*RIGHT, at("equal", 1, 4), late]) == Limits()
+    assert find_limits([SEVERAL], [*RIGHT, late]).limits == (SEVERAL,)
+    assert find_limits([SEVERAL], [*RIGHT, at("differs", 1, 4), late]).limits == (SEVERAL,)
+
+
+def test_what_there_was_no_time_for_proves_nothing_at_other_sizes() -> None:
+    none = at(None, 0, 4, untried="beyond the budget of 60 s")
+    found = find_limits([SEVERAL], [*RIGHT, at("equal", 1, 4), none])
+    assert [str(one.test) for one in found.kept] == ["n0 > 0"]
+    assert found.limits == ()
+
+
+def test_what_there_was_no_time_for_together_is_kept() -> None:
+    several, wide = Condition("n0 > 1", ("batch",)), Condition("n0 > 1", ("width",))
+    late = at(None, 1, 1, untried="beyond the budget of 60 s")
+    alone = [*RIGHT, at("equal", 1, 4), at("equal", 2, 1)]
+    either = Condition("(n0 > 1) or (n1 > 1)", ("batch", "width"))
+    assert find_limits([several, wide], [*alone, late]).kept == (either,)
+    both = at("equal", 1, 1)
+    assert find_limits([several, wide], [*alone, both, late]) == Limits()
+
+
 def test_one_that_makes_a_difference_is_a_limit() -> None:
     found = find_limits([EVEN, SEVERAL], [*RIGHT, at("differs", 2, 5), at("equal", 1, 4)])
     assert found == Limits((EVEN,), (EVEN,))

@@ -79,9 +79,12 @@ def find_limits(
         broken = any(condition.broken_by(check.sizes) for check in checks)
         if (tried or not broken) and not needed.of_empty:
             limits.append(needed)
+    right = [{*_broken(conditions, check)} for check in checks if check.proves]
     for check in checks:
         # Each alone makes no difference, but together they do.
-        if check.refused is None and not check.proves and not _broken(kept, check):
+        broken_here = {*_broken(conditions, check)}
+        known = check.untried is not None and any(broken_here <= one for one in right)
+        if check.refused is None and not check.proves and not (_broken(kept, check) or known):
             together = _joined(_broken(conditions, check), conditions, checks)
             kept |= dict.fromkeys(together)
             limits += together
@@ -112,9 +115,20 @@ def _joined(
 def _tried(
     condition: Condition, conditions: Sequence[Condition], checks: Sequence[Check]
 ) -> list[Check]:
-    """The checks that ran at sizes that break a condition, and no other if there are such."""
+    """The checks that ran at sizes that break a condition, and no other if there are such.
+
+    Of a check that the budget left no time for nothing is known, which counts as a failure; unless
+    another check ran at the same sizes of the condition's dimensions.
+    """
     ran = [check for check in checks if check.refused is None and condition.broken_by(check.sizes)]
+    known = {_at(condition, check) for check in ran if check.untried is None}
+    ran = [check for check in ran if check.untried is None or _at(condition, check) not in known]
     return [check for check in ran if _broken(conditions, check) == [condition]] or ran
+
+
+def _at(condition: Condition, check: Check) -> tuple[int | None, ...]:
+    """The sizes of the dimensions that a condition is about."""
+    return tuple(check.sizes.get(name) for name in sorted(condition.names))
 
 
 def _is_idle(condition: Condition, tried: Sequence[Check]) -> bool:
