@@ -5,9 +5,9 @@ linear weight moved by up to half a step of its grid: its weights come from a 4-
 flatters some recipes. Beside it: onnxruntime-genai's builder (int4, and k_quant_mixed) and
 onnxruntime's quantize_dynamic of the same fp32 graph. All graphs are measured on the same texts,
 and run in turn in plain onnxruntime, one thread. MiniLM follows, beside quantize_dynamic. Writes
-deploy.json and its section of RESULTS.md; exits 1 when a bar is missed. What is not installed is
-left out. With --place FOLDER all that is built stays there, and is measured again the next time
-without being built.
+deploy.json (deploy_as_is.json) and its section of RESULTS.md; exits 1 when a bar is missed. What
+is not installed is left out. With --place FOLDER all that is built stays there, and is measured
+again the next time without being built.
 
     python benchmarks/deploy.py [--as-is] [--layers N] [--rounds 5] [--place FOLDER] [--no-write]
 """
@@ -330,7 +330,7 @@ def main() -> int:
     print(text)
     if not options.no_write:
         data = {"moved": moved, "decoders": decoders, "encoders": encoders, "bars": bars}
-        save("deploy", data, text)
+        save("deploy" if moved else "deploy_as_is", data, text)
     return 0 if all(bars.values()) else 1
 
 

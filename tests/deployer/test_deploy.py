@@ -60,7 +60,7 @@ def test_sizes_shrink_and_the_table_of_sensitivity_covers_each_weight_once(deplo
     assert bits["int4+fp16"] == bits["int4"]
     names = [row["name"] for row in report.data["sensitivity"]]
     assert len(names) == len(set(names))
-    weights = {name for name in bits["int4"] if "layers" in name}
+    weights = {name for name in bits["int4"] if "layers" in name or "lm_head" in name}
     assert set(names) == weights
     assert report.data["fitted"] == sum(count == 4 for count in bits["int4"].values())
 

@@ -14,10 +14,14 @@ def correlated(rng, rows, columns):
 
 
 @pytest.mark.parametrize("columns", [64, 72])
-def test_the_error_on_like_inputs_is_smaller_than_that_of_the_nearest_grid(rng, columns):
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_error_on_like_inputs_is_smaller_than_that_of_the_nearest_grid(
+    rng, columns, symmetric
+):
     matrix = rng.standard_normal((24, columns)).astype(np.float32)
     seen, unseen = correlated(rng, 500, columns), correlated(rng, 200, columns)
-    fitted = fit_grid(matrix, seen.T @ seen, 4)
+    fitted = fit_grid(matrix, seen.T @ seen, 4, symmetric=symmetric)
+    assert (fitted.zeros == 8).all() == symmetric
     nearest = round_to_grid(matrix, 4)
 
     def error(grid):
@@ -44,3 +48,18 @@ def test_a_matrix_on_its_grid_is_kept(rng):
     inputs = rng.standard_normal((300, 64))
     again = fit_grid(grid.values(), inputs.T @ inputs, 4)
     assert np.abs(again.values() - grid.values()).max() < 1e-5
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_number_of_a_block_may_be_of_either_sign(rng, sign):
+    """Sixteen codes have eight steps below the middle and seven above."""
+    matrix = (sign * np.arange(-8, 8, dtype=np.float32).repeat(2))[None] / 3
+    inputs = rng.standard_normal((300, 32))
+    grid = fit_grid(matrix, inputs.T @ inputs, 4, symmetric=True)
+    assert np.abs(grid.values() - matrix).max() < 1e-5
+
+
+def test_blocks_of_zeros_stay_zeros(rng):
+    inputs = rng.standard_normal((300, 64))
+    grid = fit_grid(np.zeros((4, 64), np.float32), inputs.T @ inputs, 4, symmetric=True)
+    assert not grid.values().any()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from torchferry.quantizer.grid import Grid, join_rows, padded, ranges, round_to_grid
+from torchferry.quantizer.grid import Grid, padded, ranges, round_to_grid
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -63,9 +63,3 @@ def test_four_bits_are_packed_two_to_a_byte_low_half_first():
     assert packed.shape == (1, 1, 16)
     assert packed[0, 0, 0] == 0 | 1 << 4
     assert zeros.tolist() == [[9]]
-
-
-def test_rows_are_joined(rng):
-    matrix = rng.standard_normal((6, 32)).astype(np.float32)
-    parts = [round_to_grid(matrix[:4], 4, 32), round_to_grid(matrix[4:], 4, 32)]
-    assert (join_rows(parts).values() == round_to_grid(matrix, 4, 32).values()).all()

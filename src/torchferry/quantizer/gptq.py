@@ -7,6 +7,8 @@ second moments.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from torchferry.quantizer.grid import Array, Grid, padded, ranges
@@ -15,9 +17,12 @@ __all__ = ["fit_grid"]
 
 _DAMPING = 0.01  # of the mean second moment, so that the matrix can be inverted
 _SHRINKS = np.linspace(1.0, 0.525, 20)  # ranges that are tried: outliers are worth less than most
+_CENTRED = np.array([8 / 7, 15 / 14, *np.linspace(1.0, 0.7, 7)])  # the same, of both signs
 
 
-def fit_grid(matrix: Array, moments: Array, bits: int, block: int = 32) -> Grid:
+def fit_grid(
+    matrix: Array, moments: Array, bits: int, block: int = 32, *, symmetric: bool = False
+) -> Grid:
     """Codes and scales for a matrix that multiplies inputs with known second moments.
 
     Args:
@@ -25,6 +30,7 @@ def fit_grid(matrix: Array, moments: Array, bits: int, block: int = 32) -> Grid:
         moments: ``inputs.T @ inputs``, (K, K), of the inputs that calibration saw.
         bits: 4 or 8.
         block: columns that share a scale.
+        symmetric: whether zero points are all the middle code, so that none are stored.
     """
     rows, columns = matrix.shape
     blocks = padded(matrix, block)
@@ -37,7 +43,7 @@ def fit_grid(matrix: Array, moments: Array, bits: int, block: int = 32) -> Grid:
     for number, start in enumerate(range(0, len(left), block)):
         stop = start + block
         part = left[start:stop]
-        scale, zero = _best_range(part, weight[start:stop], bits)
+        scale, zero = _best_range(part, weight[start:stop], bits, symmetric=symmetric)
         scales[number], zeros[number] = scale, zero
         errors = np.empty_like(part)
         for place in range(block):
@@ -68,15 +74,34 @@ def _prepare(moments: Array, size: int) -> tuple[Array, Array]:
     return weight.astype(np.float32), upper.astype(np.float32)
 
 
-def _best_range(part: Array, weight: Array, bits: int) -> tuple[Array, Array]:
+def _best_range(part: Array, weight: Array, bits: int, *, symmetric: bool) -> tuple[Array, Array]:
     """Scale and zero point of a block (block, N) with the least weighted error, by trial."""
     low, high = part.min(0), part.max(0)
     best, scale, zero = np.full(len(low), np.inf), low, low
-    for shrink in _SHRINKS.astype(np.float32):
-        scales, zeros = ranges(low * shrink, high * shrink, bits)
+    tried = _centred(low, high, bits) if symmetric else _spanned(low, high, bits)
+    for scales, zeros in tried:
         codes = np.clip(np.round(part / scales) + zeros, 0, 2**bits - 1)
         error = weight @ ((codes - zeros) * scales - part) ** 2
         better = error < best
         best, scale = np.where(better, error, best), np.where(better, scales, scale)
         zero = np.where(better, zeros, zero)
     return scale.astype(np.float32), zero.astype(np.float32)
+
+
+def _spanned(low: Array, high: Array, bits: int) -> Iterator[tuple[Array, Array]]:
+    for shrink in _SHRINKS.astype(np.float32):
+        yield ranges(low * shrink, high * shrink, bits)
+
+
+def _centred(low: Array, high: Array, bits: int) -> Iterator[tuple[Array, Array]]:
+    """The middle code is 0; a scale may be negative, as codes have one step more below than above.
+
+    The first turns the largest value into the lowest code, the last into more than the highest.
+    """
+    middle = np.float32(2 ** (bits - 1))
+    steps = np.where(high > -low, high, low) / -middle
+    steps = np.where(np.abs(steps) < np.finfo(np.float32).tiny, np.float32(1), steps)
+    zeros = np.full_like(steps, middle)
+    for shrink in _CENTRED.astype(np.float32):
+        yield steps * shrink, zeros
+        yield -steps * shrink, zeros

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "Grid", "join_rows", "padded", "ranges", "round_to_grid"]
+__all__ = ["Array", "Grid", "padded", "ranges", "round_to_grid"]
 
 Array = np.ndarray[Any, Any]
 
@@ -105,12 +105,3 @@ def round_to_grid(matrix: Array, bits: int, block: int = 32) -> Grid:
     codes = np.clip(codes, 0, 2**bits - 1).astype(np.uint8)
     rows = len(matrix)
     return Grid(codes.reshape(rows, -1), scales, zeros.astype(np.uint8), bits, matrix.shape[1])
-
-
-def join_rows(grids: list[Grid]) -> Grid:
-    """One grid of the rows of several."""
-    codes, scales, zeros = (
-        np.concatenate([getattr(grid, name) for grid in grids])
-        for name in ("codes", "scales", "zeros")
-    )
-    return Grid(codes, scales, zeros, grids[0].bits, grids[0].columns)

@@ -21,6 +21,7 @@ from torchferry.quantizer.blocks import (
     store_rows,
 )
 from torchferry.quantizer.dynamic import look_up_dynamic, multiply_dynamic, store_table
+from torchferry.quantizer.folding import fold_factors
 from torchferry.quantizer.grid import Grid
 from torchferry.quantizer.linears import Linear, Table, find_linears, find_tables
 from torchferry.quantizer.recipe import Recipe
@@ -162,27 +163,34 @@ def _quantize_blocks(
 ) -> dict[str, int]:
     stored: dict[ir.Value, Stored] = {}
     bits: dict[str, int] = {}
+    counts = _count_bits(linears, recipe, wide, grids)
+    many = {one.name for one in linears if counts[one.weight] != recipe.bits}
+    known = {name: grid for name, grid in grids.items() if name not in many}
+    folded = fold_factors(graph, linears, known, many)
     for table in tables:
         weight = table.weight
         if weight not in stored:
-            stored[weight] = store_rows(table, recipe, scratch)
-            bits[str(weight.name)] = 8
+            bits[str(weight.name)] = counts.get(weight, 8)
+            stored[weight] = store_rows(table, recipe, counts.get(weight, 8), scratch, folded)
         _replace(graph, table.node, look_up(table, stored[weight]), stored[weight].values)
-    # The head is the last product of a language model; a graph of look-ups alone has none.
-    last = linears[-1].weight if linears else None
-    counts = {
-        one.weight: 8 if one.name in wide else recipe.head if one.weight is last else recipe.bits
-        for one in linears
-    }
-    for group in _groups(linears, counts, stored, grids):
+    for group in _groups(linears, counts, stored, folded.grids):
         weight, count = group[0].weight, counts[group[0].weight]
         if weight not in stored:
-            known = {} if count != recipe.bits else grids
-            stored[weight] = store_blocks(group, recipe, count, scratch, known)
+            stored[weight] = store_blocks(group, recipe, count, scratch, folded)
             bits |= {one.name: count for one in group}
         nodes, outputs = multiply(group, stored[weight], recipe)
         _replace_all(graph, [one.node for one in group], nodes, outputs, stored[weight].values)
     return bits
+
+
+def _count_bits(
+    linears: Sequence[Linear], recipe: Recipe, wide: Collection[str], fitted: Collection[str]
+) -> dict[ir.Value, int]:
+    """Bits of each weight. The head is the last product; a graph of look-ups alone has none."""
+    counts = {one.weight: recipe.bits for one in linears}
+    if linears and linears[-1].name not in fitted:
+        counts[linears[-1].weight] = recipe.head
+    return counts | {one.weight: 8 for one in linears if one.name in wide}
 
 
 def _groups(

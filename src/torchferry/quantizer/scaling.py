@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def fit_together(
     block: int = 32,
     *,
     scaled: bool = True,
+    symmetric: bool = False,
 ) -> list[Grid]:
     """Codes and scales for matrices that multiply the same inputs, which they may share scaled.
 
@@ -36,11 +38,13 @@ def fit_together(
         bits: 4 or 8.
         block: columns that share a scale.
         scaled: whether inputs may be scaled.
+        symmetric: see `fit_grid`.
 
     Returns:
         A grid for each matrix, by GPTQ; all with the same ``factors``, or all without.
     """
-    plain = [fit_grid(matrix, moments, bits, block) for matrix in matrices]
+    fit = partial(fit_grid, bits=bits, block=block, symmetric=symmetric)
+    plain = [fit(matrix, moments) for matrix in matrices]
     if not scaled:
         return plain
     nearest = [round_to_grid(matrix, bits, block) for matrix in matrices]
@@ -52,7 +56,7 @@ def fit_together(
     if best is None:
         return plain
     inner = moments * np.outer(best, best)
-    fitted = [_scaled(fit_grid(x / best, inner, bits, block), best) for x in matrices]
+    fitted = [_scaled(fit(x / best, inner), best) for x in matrices]
     better = _loss(matrices, fitted, moments) < _loss(matrices, plain, moments)
     return fitted if better else plain
 

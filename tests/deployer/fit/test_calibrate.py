@@ -1,5 +1,7 @@
 """Sensitivity and calibration leave the model as it was, and improve what is written."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -38,17 +40,34 @@ def layer_error(model, linears, grids):
     return float((after - before).norm())
 
 
-def test_fitted_grids_move_the_model_less_than_the_nearest_ones(llama):
+@pytest.mark.parametrize(("symmetric", "share"), [(False, 0.9), (True, 1.0)])
+def test_fitted_grids_move_the_model_less_than_the_nearest_ones(llama, symmetric, share):
     model, linears = llama
     before = {name: p.clone() for name, p in parameters_by_name(model).items()}
     fitted = fit_grids(
-        model, linears, RECIPES["int4"], rows(1, 12), parameters=parameters_by_name(model)
-    )
+        model, linears, replace(RECIPES["int4"], symmetric=symmetric), rows(1, 12),
+        parameters=parameters_by_name(model), scaled=[one.name for one in linears],
+    )  # fmt: skip
     assert set(fitted) == {linear.name for linear in linears}
     for name, parameter in parameters_by_name(model).items():
         assert torch.equal(parameter, before[name])
     nearest = {one.name: round_to_grid(one.rows(0, one.shape[0]), 4) for one in linears}
-    assert layer_error(model, linears, fitted) < 0.9 * layer_error(model, linears, nearest)
+    assert layer_error(model, linears, fitted) < share * layer_error(model, linears, nearest)
+
+
+def test_the_head_is_fitted_last_and_is_not_scaled(deployed):
+    model = build("llama").model
+    linears = list(find_linears(io.load(deployed[0] / "onnx/model.onnx").graph))
+    names = [one.name for one in linears]
+    said = []
+    grids = fit_grids(
+        model, linears, RECIPES["int4"], rows(1, 12),
+        parameters=parameters_by_name(model), scaled=names, begin=said.append,
+    )  # fmt: skip
+    assert said[-1] == "calibrate the head"
+    assert list(grids)[-1] == names[-1]
+    assert grids[names[-1]].factors is None
+    assert grids[names[-1]].values().shape == (99, 32)
 
 
 def test_weights_with_eight_bits_are_not_fitted(llama):

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from torchferry.deployer import deploy
-from torchferry.deployer.write.build import Built, Wanted, choose_grids, inner_linears, lighten
+from torchferry.deployer.write.build import Built, Wanted, choose_grids, lighten
 from torchferry.errors import UsageError
 from torchferry.exporter.steps import Steps
 from torchferry.graph import io
 from torchferry.quantizer import RECIPES, quantize_file
+from torchferry.quantizer.linears import find_linears
 from torchferry.sources.source import load_source
 
 
@@ -24,8 +25,8 @@ def build(source, deployed, folder, **wanted):
     base, path, recipe = deployed[0] / "onnx/model.onnx", folder / "model_q4.onnx", RECIPES["int4"]
     built, asked = Built(), Wanted([torch.arange(3, 60)[None]], **wanted)
     wide, grids = choose_grids(
-        source, inner_linears(io.load(base).graph),
-        lambda: quantize_file(base, path, recipe).nbytes, recipe,
+        source, [*find_linears(io.load(base).graph)],
+        lambda least: quantize_file(base, path, least).nbytes, recipe,
         wanted=asked, built=built, steps=Steps(False),
     )  # fmt: skip
     return wide, quantize_file(base, path, recipe, wide=wide, grids=grids), built
@@ -54,7 +55,7 @@ def test_a_loss_that_is_small_asks_for_eight_bits_everywhere(source, deployed, t
 def test_without_texts_every_weight_gets_the_nearest_grid(source):
     built = Built()
     assert choose_grids(
-        source, [], lambda: 1 // 0, RECIPES["int4"], wanted=Wanted(), built=built,
+        source, [], lambda _: 1 // 0, RECIPES["int4"], wanted=Wanted(), built=built,
         steps=Steps(False),
     ) == (frozenset(), {})  # fmt: skip
 

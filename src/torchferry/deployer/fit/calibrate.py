@@ -50,10 +50,12 @@ def fit_grids(
     *,
     parameters: Mapping[str, nn.Parameter],
     wide: Collection[str] = (),
-    scaled: bool = True,
+    scaled: Collection[str] = (),
     begin: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Grid]:
     """Grids by the weight's name, for the weights in the layers of a decoder, or of both parts.
+
+    The head comes last; it is not scaled, as the embedding may be the same matrix.
 
     Args:
         model: of transformers; its weights are as before when this returns.
@@ -62,7 +64,7 @@ def fit_grids(
         rows: tokens of the texts, (1, sequence).
         parameters: of the model, by the names of its graphs' weights.
         wide: names of weights that keep 8 bits and are not fitted.
-        scaled: whether inputs may be scaled, which takes some bytes.
+        scaled: names of weights whose inputs may be scaled.
         begin: is given the name of each step.
     """
     by_name = {linear.name: linear for linear in linears if linear.name not in wide}
@@ -77,22 +79,49 @@ def fit_grids(
             for number, (layer, (_, others, named)) in enumerate(zip(layers, calls, strict=True)):
                 begin(f"calibrate layer {number + 1} of {len(layers)}")
                 run = partial(layer, hidden, *others, **named)
-                owned = {
-                    module: by_name[names[id(module.weight)]]
-                    for module in layer.modules()
-                    if id(getattr(module, "weight", None)) in names
-                }
+                owned = _owned(layer, by_name, names)
                 for module, grid in _fit_layer(owned, recipe, run, scaled=scaled):
                     linear, parameter = owned[module], cast("nn.Parameter", module.weight)
                     grids[linear.name] = grid
                     quantized.enter_context(replaced_weight(parameter, linear, grid))
                 result = run()
                 hidden = result[0] if isinstance(result, tuple) else result
+        if grids and (owned := _owned(_head_of(model), by_name, names)):
+            begin("calibrate the head")
+            read = partial(_predict_each, model, rows)
+            fitted = _fit_layer(owned, recipe, read, scaled=())
+            grids |= {owned[module].name: grid for module, grid in fitted}
     return grids
 
 
+def _owned(
+    layer: nn.Module, by_name: Mapping[str, Linear], names: Mapping[int, str]
+) -> dict[nn.Module, Linear]:
+    """The products of a layer by the module that has the weight."""
+    return {
+        module: by_name[names[id(module.weight)]]
+        for module in layer.modules()
+        if id(getattr(module, "weight", None)) in names
+    }
+
+
+def _head_of(model: Any) -> nn.Module:
+    find = getattr(model, "get_output_embeddings", None)
+    head = None if find is None else find()
+    return head if isinstance(head, nn.Module) else nn.Identity()
+
+
+def _predict_each(model: Any, rows: Sequence[torch.Tensor]) -> None:
+    for row in rows:  # the logits of all would be much memory
+        predict(model, row, use_cache=False)
+
+
 def _fit_layer(
-    owned: Mapping[nn.Module, Linear], recipe: Recipe, run: Callable[[], object], *, scaled: bool
+    owned: Mapping[nn.Module, Linear],
+    recipe: Recipe,
+    run: Callable[[], object],
+    *,
+    scaled: Collection[str],
 ) -> Iterator[tuple[nn.Module, Grid]]:
     """The modules of a layer that were called, each with the grid of its weight."""
     groups: dict[int, list[nn.Module]] = {}
@@ -103,7 +132,10 @@ def _fit_layer(
         linears = [owned[module] for module in modules]
         matrices = [one.rows(0, one.shape[0]) for one in linears]
         inputs = moments[modules[0]].numpy()
-        grids = fit_together(matrices, inputs, recipe.bits, recipe.block, scaled=scaled)
+        grids = fit_together(
+            matrices, inputs, recipe.bits, recipe.block,
+            scaled={one.name for one in linears} <= {*scaled}, symmetric=recipe.symmetric,
+        )  # fmt: skip
         yield from zip(modules, grids, strict=True)
 
 

@@ -66,7 +66,7 @@ def measure_sensitivity(
 
     Args:
         model: of transformers, with float weights; left as it is.
-        linears: of its graph, the head not among them.
+        linears: of its graph.
         recipe: bits and block.
         rows: tokens (1, sequence) to measure on: the first 128 are used.
         parameters: of the model, by the names of its graph's weights.
@@ -123,5 +123,6 @@ def _kl(wanted: torch.Tensor, ours: torch.Tensor) -> float:
 
 def _unit(name: str, group: Sequence[Linear], cost: float, recipe: Recipe) -> Unit:
     elements = sum(one.shape[0] * one.shape[1] for one in group)
-    extra = elements * (8 - recipe.bits) // 8 + elements // recipe.block // 2
+    zeros = elements // recipe.block  # one byte each in 8 bits
+    extra = elements * (8 - recipe.bits) // 8 + zeros - (0 if recipe.symmetric else zeros // 2)
     return Unit(name, tuple(one.name for one in group), cost, extra, elements)

@@ -20,7 +20,6 @@ from torchferry.deployer.write.build import (
     Wanted,
     choose_grids,
     export_graph,
-    inner_linears,
     size_of,
 )
 from torchferry.deployer.write.merge import merge_decoder, rename_sizes
@@ -179,10 +178,9 @@ def _choose(
     linears = []
     for name in reversed(scheme.fitted):
         names |= parameters_by_name(parts[name].model)
-        graph = io.load(plain / f"{name}.onnx").graph
-        linears += inner_linears(graph) if name == next(iter(parts)) else [*find_linears(graph)]
+        linears += [*find_linears(io.load(plain / f"{name}.onnx").graph)]
     return choose_grids(
-        source, linears, lambda: quantize(recipe)[1], recipe,
+        source, linears, lambda least: quantize(least)[1], recipe,
         wanted=wanted, built=built, steps=steps, parameters=names,
     )  # fmt: skip
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx_ir as ir
 import torch
 from torch import nn
 
@@ -27,6 +26,7 @@ from torchferry.graph.outline import CONDITIONS_KEY, read_proto
 from torchferry.observer import observe
 from torchferry.quantizer import RECIPES, Grid, Quantized, Recipe, quantize_file
 from torchferry.quantizer.choice import Unit, choose_for_loss, choose_for_size
+from torchferry.quantizer.folding import find_free
 from torchferry.quantizer.found import lies_on_grid
 from torchferry.quantizer.linears import Linear, find_linears
 from torchferry.report.model import Report
@@ -43,7 +43,6 @@ __all__ = [
     "build_graphs",
     "choose_grids",
     "export_graph",
-    "inner_linears",
     "lighten",
     "size_of",
 ]
@@ -57,7 +56,6 @@ FLOATS = ("pixel_values", "input_values", "input_features")
 Choice = tuple[frozenset[str], dict[str, Grid]]
 """Weights that get 8 bits where others have 4, and grids for others."""
 _FOLDERS = re.compile(r'"[^"]*?site-packages/')
-_FACTOR, _NODE = 4, 1024  # bytes of a number that inputs are multiplied by, and of the node
 _ROOM = 0.95  # of the bytes that are left: tensors begin on pages, and names take some
 
 
@@ -243,8 +241,8 @@ def _choose(
     """As `choose_grids`, for a model in one graph."""
     recipe = RECIPES[wanted.recipe]
     return choose_grids(
-        source, inner_linears(io.load(plain).graph),
-        lambda: quantize_file(plain, path, recipe).nbytes, recipe,
+        source, [*find_linears(io.load(plain).graph)],
+        lambda least: quantize_file(plain, path, least).nbytes, recipe,
         wanted=wanted, built=built, steps=steps,
     )  # fmt: skip
 
@@ -275,7 +273,7 @@ def _remove_bases(graphs: Sequence[Graph], folder: Path) -> None:
 def choose_grids(
     source: Source,
     linears: Sequence[Linear],
-    least: Callable[[], int],
+    least: Callable[[Recipe], int],
     recipe: Recipe,
     *,
     wanted: Wanted,
@@ -287,8 +285,8 @@ def choose_grids(
 
     Args:
         source: the model in float32.
-        linears: of its graphs, the head not among them.
-        least: gives the bytes of the graphs with all of them in 4 bits.
+        linears: of its graphs, the head last.
+        least: gives the bytes of the graphs by a recipe that has all of them in 4 bits.
         recipe: of 4 bits.
         wanted: the texts, and a target if there is one.
         built: gets the table of sensitivity.
@@ -300,33 +298,28 @@ def choose_grids(
         kept = {one.name for one in linears if lies_on_grid(one, recipe.bits, recipe.block)}
         say(f"{len(kept)} weights lie on one of {recipe.bits} bits" if kept else "none")
     built.kept = len(kept)
+    free = find_free(linears, kept)
+    head = [one.name for one in linears[-1:]]
     linears = [one for one in linears if one.name not in kept]
-    if not wanted.rows or not linears:
-        return frozenset(), {}
+    if not wanted.rows or {one.name for one in linears} <= {*head}:
+        return frozenset(), {}  # an exact grid is not spoilt by a head in 4 bits
     model = source.model
     named = parameters_by_name(model) if parameters is None else parameters
     with steps.step("measure sensitivity") as say:
         built.units = measure_sensitivity(model, linears, recipe, wanted.rows, named)
-        size = least()
-        extra = sum(_FACTOR * one.shape[1] + _NODE for one in linears)
-        scaled = wanted.size is None or wanted.size - size >= extra
-        held = wanted.size is not None and scaled  # the bytes of scaling are not left for 8 bits
-        chosen = _chosen(built.units, recipe, wanted, size + extra * held)
+        size = least(replace(recipe, head=recipe.bits))
+        if recipe.symmetric:  # without zero points of half a byte
+            size -= sum(unit.elements // recipe.block // 2 for unit in built.units)
+        chosen = _chosen(built.units, recipe, wanted, size)
         wide = frozenset(name for unit in chosen for name in unit.weights)
         say(f"{len(wide)} weights get 8 bits")
     with steps.step("calibrate") as say:
         grids = fit_grids(
-            model, linears, recipe, wanted.rows, wide=wide, parameters=named, scaled=scaled
+            model, linears, recipe, wanted.rows, wide=wide, parameters=named, scaled=free
         )
         say(f"{len(grids)} weights fitted")
     built.fitted = len(grids)
     return wide, grids
-
-
-def inner_linears(graph: ir.Graph) -> list[Linear]:
-    """The products of a graph without the head and what shares its weight."""
-    linears = list(find_linears(graph))
-    return [linear for linear in linears if linear.weight is not linears[-1].weight]
 
 
 def _chosen(units: Sequence[Unit], recipe: Recipe, wanted: Wanted, least: int) -> list[Unit]:
