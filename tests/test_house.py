@@ -110,7 +110,7 @@ PUBLIC = {
 }
 
 # Raised only by a commit that says so and why.
-LINES_OF_SRC = 95_600
+LINES_OF_SRC = 95_650
 
 HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "transformers", "numpy"}
 
