@@ -122,6 +122,8 @@ def _missed() -> str:
         if line.startswith("Bars missed: "):
             cases = line.removeprefix("Bars missed: ").split("; ")
             rows += [(code(section), *case.rsplit(": ", 1)) for case in cases]
+        elif line.startswith("- MISSED: "):
+            rows.append((code(section), *line.removeprefix("- MISSED: ").split(": ", 1)))
         elif found and line.startswith("|"):
             rows.append((code(section), line.split("|")[1].strip(), found[1]))
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
