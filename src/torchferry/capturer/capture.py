@@ -203,9 +203,8 @@ class _Driver:
         self.begin = begin
         self.rewriting = rewriting
         self.repeat = repeat
-        self.partial: tuple[Strategy, str | None] | None = (
-            None  # what failed as layers were left out
-        )
+        # The strategy that failed while layers were left out, and the line it failed at.
+        self.partial: tuple[Strategy, str | None] | None = None
         self.large = sum(1 for _ in model.modules()) > _LARGE
         self.attempts: list[Attempt] = []
         self.errors: list[Exception] = []

@@ -57,7 +57,7 @@ class Outcome:
         joined: as `torchferry.capturer.Captured` has it.
         traced: the instructions of the user's code that ran.
         repeated: how much was left out, as other layers do the same.
-        whole: whether it would have failed with nothing left out; `trace_model` may not know.
+        whole: ``False`` if it failed with layers left out, and was not tried without that.
     """
 
     shapes: Any = None
@@ -96,7 +96,8 @@ def trace_model(
         custom_patches: beside those of the house.
         repeat: whether layers that repeat others are left out, and copied afterwards. If that
             fails, the model is traced again.
-        hasty: not where values decided something, which they hardly did as layers were left out.
+        hasty: do not trace again where the failure is that values decide something: leaving
+            layers out is hardly ever the reason.
     """
     repeats = Repeats(model, repeat and not strategy.strict)  # Dynamo would trace the comparing
     outcome, written = _trace_once(model, seen, strategy, custom_patches, repeats)

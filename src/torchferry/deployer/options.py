@@ -1,4 +1,4 @@
-"""What ``torchferry deploy`` may be asked for, and what of it excludes something else."""
+"""The options of ``torchferry deploy``, and which of them exclude one another."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _read_size(text: str | float | None) -> float | None:
     """A number of bytes.
 
     Raises:
-        UsageError: the text is no size.
+        UsageError: the text cannot be read as a size.
     """
     if text is None or isinstance(text, (int, float)):
         return text

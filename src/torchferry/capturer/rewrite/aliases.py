@@ -288,13 +288,14 @@ class _Graph:
         """A root, and those that it may be: of a result of control flow, what a branch gives."""
         found, left = {root}, [root]
         while left:
-            new = self._given.get(left.pop(), set()) - found
+            new = self._sources.get(left.pop(), set()) - found
             found |= new
             left += new
         return found
 
     @cached_property
-    def _given(self) -> dict[Node, set[Node]]:
+    def _sources(self) -> dict[Node, set[Node]]:
+        """By result of control flow, the memories that it may be."""
         found: dict[Node, set[Node]] = {}
         for node in self.module.graph.nodes:
             if (construct := _construct(node)) is not None:

@@ -1,4 +1,4 @@
-"""What the user's code asks of torch: which functions, from which lines, with which constants.
+"""The functions of torch that the user's code calls: from which lines, with which constants.
 
 ``x != self.pad[len(x) == 1]`` runs the same instructions at all sizes, and other values show the
 difference only where one of them is a padding. So the calls themselves are compared.
@@ -20,12 +20,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from torchferry.capturer.trial.instructions import Instruction, is_watched
-from torchferry.values.source_line import is_own
+from torchferry.values.source_line import is_own, package_of
 
 __all__ = ["Asked", "Calls", "asked_otherwise"]
 
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_MODULES = str(Path(_TORCH, "nn", "modules")) + os.sep
+_MODULES = str(Path(torch.nn.modules.__file__).parent) + os.sep
 
 Calls = Mapping[tuple[Instruction, ...], list[tuple[Any, ...]]]
 """By the user's instructions that are on their way: each function and the constants it gets."""
@@ -34,7 +33,7 @@ _COMPARE = frozenset(
     ("bucketize", "clamp", "clip", "eq", "equal", "ge", "greater", "gt", "isclose", "isin", "le",
      "less", "lt", "masked_fill", "ne", "not_equal", "searchsorted", "tensor", "where")
 )  # fmt: skip
-"""What may compare its numbers with values, so that few values show what it does."""
+"""Functions that compare values with numbers: only a few values show which numbers."""
 _SIMPLE = (str, bool, int, float, complex, torch.dtype, torch.memory_format, type(None))
 _FEW = 16  # numbers of a tensor that the model keeps
 _CALLS = 3  # that tell whether an integer follows a size
@@ -54,7 +53,7 @@ class Asked(TorchFunctionMode):
         """Prepare.
 
         Args:
-            model: what runs; its tensors are told apart.
+            model: the module that runs; which of its own tensors a call gets is noted.
         """
         super().__init__()
         self.calls: defaultdict[tuple[Instruction, ...], list[tuple[Any, ...]]] = defaultdict(list)
@@ -79,7 +78,7 @@ class Asked(TorchFunctionMode):
             file = frame.f_code.co_filename
             if is_watched(file):
                 found.append((frame.f_code, frame.f_lasti))
-            elif not found and (not file.startswith(_TORCH) or file.startswith(_MODULES)):
+            elif not found and (package_of(file) != "torch" or file.startswith(_MODULES)):
                 return ()
             frame = frame.f_back
         return tuple(found)

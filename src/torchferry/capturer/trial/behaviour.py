@@ -17,7 +17,7 @@ from torchferry.observer.tree import leaves_of
 from torchferry.observer.unlike import unlike
 from torchferry.values.kinds import attempt
 
-__all__ = ["MOST", "Behaviour", "count_numbers"]
+__all__ = ["MOST", "Behaviour", "count_numbers", "usual_sizes"]
 
 _NUMBERS = range(16, 4097)  # of the user's code: sizes beyond them are tried
 _OTHERS = ((1, 1), (1, 2), (2, 0), (3, 0))  # sizes beside the usual ones: more by, times
@@ -95,7 +95,7 @@ class Behaviour:
             (None if call is seen.best else seen.sizes_of(call), seen.normalized(call))
             for call in seen.calls
         ]
-        usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+        usual = usual_sizes(seen)
         inputs, error = attempt(seen.inputs_at, usual)
         calls += [(usual, inputs)] if error is None else []
         return [(sizes, given, self.run(given)) for sizes, given in calls]
@@ -103,30 +103,26 @@ class Behaviour:
     @cached_property
     def _others(self) -> list[tuple[dict[str, int], Arguments, _Ran]]:
         """The same of calls of other sizes, where these are legal, and of other values."""
-        usual = {name: max(2, size) for name, size in self._seen.sizes_of(self._seen.best).items()}
+        usual = usual_sizes(self._seen)
         grown = [{name: size * times + more for name, size in usual.items()}
                  for more, times in _OTHERS]  # fmt: skip
         made = [(sizes, attempt(self._seen.inputs_at, sizes)) for sizes in grown]
         found = [(sizes, inputs, self.run(inputs)) for sizes, (inputs, error) in made
                  if error is None and count_numbers(inputs) <= MOST
                  and not any(one.broken_by(sizes) for one in self._conditions)]  # fmt: skip
-        # A number that data decides is no constant either.
+        # A number that depends on data is not a constant either.
         alike = self._seen.normalized(self._seen.best)
         return found + [(usual, inputs, self.run(inputs)) for inputs in unlike(alike)]
 
     def run(self, inputs: Arguments) -> _Ran:
         """Which instructions of the user's code the model runs, and what they ask of torch."""
-        asked = Asked(self._model)
-
-        def call() -> None:
-            with asked:
-                self._call(inputs)
-
-        found = self.watch(call)
-        return found, {way: said for way, said in asked.calls.items() if self._counts(way[0])}
+        asked: list[Asked] = []
+        found = self.watch(lambda: asked.append(self.collect_asked(inputs)))
+        calls = asked[0].calls
+        return found, {way: said for way, said in calls.items() if self._counts(way[0])}
 
     def collect_asked(self, inputs: Arguments) -> Asked:
-        """What the model asks of torch."""
+        """The functions of torch that the model's code calls, and the constants they get."""
         asked = Asked(self._model)
         with asked:
             self._call(inputs)
@@ -145,6 +141,11 @@ class Behaviour:
 
     def _counts(self, instruction: Instruction) -> bool:
         return not self._decided or line_of(*instruction) not in self._decided
+
+
+def usual_sizes(seen: Observation) -> dict[str, int]:
+    """The sizes of the call that was captured, with 2 in place of 0 and 1."""
+    return {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
 
 
 def count_numbers(inputs: Arguments) -> int:

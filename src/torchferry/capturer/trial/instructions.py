@@ -74,7 +74,7 @@ def run_instructions() -> Iterator[set[Instruction]]:
         return note
 
     before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()  # what listens to it is no code of the model's
+    gc.disable()  # its callbacks are not the model's code
     sys._getframe().f_trace_opcodes = True  # Python 3.12 asks in settrace whether any frame has it
     sys.settrace(enter)
     try:

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 
 from torchferry.capturer.result import Captured
 from torchferry.capturer.trial.agreement import load_program
+from torchferry.capturer.trial.behaviour import usual_sizes
 from torchferry.capturer.trial.reliance import find_reliances
 from torchferry.capturer.trial.trial import Trial, other_line
 from torchferry.dims import Condition, Size, evaluate, names_in, parse_size, solve_renaming
@@ -193,7 +194,7 @@ def _needed_together(
     read: Mapping[str, Sequence[Condition]], kept: Collection[str], seen: Observation, ask: Ask
 ) -> dict[str, str]:
     """Guards of which one must hold, as all broken at once make a difference; and its line."""
-    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    usual = usual_sizes(seen)
     found: dict[str, str] = {}
     least: list[set[_Place]] = []
 
@@ -239,7 +240,7 @@ def _neighbours_first(place: str, seen: Observation, names: Iterable[str]) -> li
 
 def _breaking(condition: Condition, seen: Observation) -> list[dict[str, int]]:
     """Sizes that break a condition: recorded ones, negative integers, 0 and 1, then small ones."""
-    usual = {name: max(2, size) for name, size in seen.sizes_of(seen.best).items()}
+    usual = usual_sizes(seen)
     names = sorted(condition.names)
     if not set(names) <= usual.keys():
         return []

@@ -125,10 +125,7 @@ def _decoder_class() -> type[Any]:
             """Logits of some tokens (batch, sequence, vocabulary) and the cache after them."""
             held = own_cache(cache if cache is not None else past_key_values)
             tensors = _complete(input_ids, attention_mask, position_ids, held.get_seq_length())
-            logits = run_step(self, tensors, held, len(input_ids))
-            output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
-            output[cache_name()] = held
-            return output
+            return run_step(self, tensors, held, len(input_ids))
 
     return SessionDecoder
 
@@ -150,7 +147,7 @@ def _complete(
     }
 
 
-def run_step(model: Any, inputs: Mapping[str, Any], held: Any, batch: int) -> torch.Tensor:
+def run_step(model: Any, inputs: Mapping[str, Any], held: Any, batch: int) -> Any:
     """Run a decoder; its keys and values take the place of those held, without a copy.
 
     Args:
@@ -159,7 +156,7 @@ def run_step(model: Any, inputs: Mapping[str, Any], held: Any, batch: int) -> to
         held: the cache.
         batch: how many sequences there are.
 
-    Returns: logits (batch, sequence, vocabulary), float32.
+    Returns: transformers' output: logits (batch, sequence, vocabulary), float32, and the cache.
     """
     feeds = {
         name: as_value(x) if isinstance(x, torch.Tensor) else x
@@ -175,4 +172,7 @@ def run_step(model: Any, inputs: Mapping[str, Any], held: Any, batch: int) -> to
     if logits is None:
         raise RunError("the graph's logits are no numbers: deploy the model again")
     held.values = {name.replace(PRESENT, PAST, 1): value for name, value in named.items()}
-    return logits.float()
+    kind = import_transformers("generation").modeling_outputs.CausalLMOutputWithPast
+    output = kind(logits=logits.float())
+    output[cache_name()] = held
+    return output

@@ -10,7 +10,7 @@ from typing import Any
 import onnxruntime
 import torch
 
-from torchferry.deployer.generate.cache import KeepsCache, as_value, cache_name, own_cache
+from torchferry.deployer.generate.cache import KeepsCache, as_value, own_cache
 from torchferry.deployer.generate.decoder import read_settings, run_step, run_values
 from torchferry.deployer.generate.inputs import check_tokens
 from torchferry.deployer.layout import EMBEDDING, MODEL, VISION
@@ -86,19 +86,16 @@ def _vision_class(name: str) -> type[Any]:
             seen = mm_encoder_outputs or {}
             if not seen and pixel_values is not None:
                 seen = {"image": _encode(self, pixel_values, image_grid_thw)}
-            logits = _step(
+            return _step(
                 self, input_ids, held, seen, attention_mask=attention_mask,
                 position_ids=position_ids, grid=image_grid_thw,
             )  # fmt: skip
-            output = library.modeling_outputs.CausalLMOutputWithPast(logits=logits)
-            output[cache_name()] = held
-            return output
 
     return SessionVision
 
 
 def _step(model: Any, ids: torch.Tensor, held: Any, seen: Mapping[str, Any], **given: Any) -> Any:
-    """Logits of some tokens; ``given`` are those of forward's arguments that tell positions."""
+    """Logits of some tokens and the cache; ``given`` are forward's arguments on positions."""
     past, (batch, length) = held.get_seq_length(), ids.shape
     mask, positions, grid = (given[n] for n in ("attention_mask", "position_ids", "grid"))
     check_tokens("input_ids", ids, mask, past)
@@ -118,7 +115,7 @@ def _step(model: Any, ids: torch.Tensor, held: Any, seen: Mapping[str, Any], **g
 def _encode(
     model: Any, pixel_values: torch.Tensor, image_grid_thw: torch.Tensor | None = None, **_: Any
 ) -> Any:
-    """What images are to the decoder: ``pooler_output`` has (tokens, hidden) of each."""
+    """Features of images for the decoder: ``pooler_output`` has (tokens, hidden) for each."""
     kinds = {value.name: value.type for value in model.vision.get_inputs()}
     given = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw}
     fed = {n: as_value(x, kinds[n]) for n, x in given.items() if x is not None and n in kinds}

@@ -166,7 +166,7 @@ def write_genai_vision(
 
 
 def _transforms(folder: Path) -> list[dict[str, Any]]:
-    """What Qwen-VL's processor does to an image, for genai's own; nothing if there is none."""
+    """The steps of Qwen-VL's image processor, as genai's own reads them; empty without one."""
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return []

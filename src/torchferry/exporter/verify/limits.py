@@ -82,23 +82,24 @@ def find_limits(
     right = [{*_broken(conditions, check)} for check in checks if check.proves]
     for check in checks:
         # Each alone makes no difference, but together they do.
-        broken_here = {*_broken(conditions, check)}
-        known = check.untried is not None and any(broken_here <= one for one in right)
+        together = _broken(conditions, check)
+        known = check.untried is not None and any({*together} <= one for one in right)
         if check.refused is None and not check.proves and not (_broken(kept, check) or known):
-            together = _joined(_broken(conditions, check), conditions, checks)
+            together = _joined(together, right)
             kept |= dict.fromkeys(together)
             limits += together
     found = Limits(tuple(kept), tuple(limits))
     return _with_failures(found, checks)
 
 
-def _joined(
-    together: list[Condition], conditions: Sequence[Condition], checks: Sequence[Check]
-) -> list[Condition]:
-    """One condition, that one of some holds, if the model is right where any one of them does."""
-    right = [frozenset(_broken(conditions, check)) for check in checks
-             if check.refused is None and check.proves]  # fmt: skip
-    if len(together) < 2 or not all(frozenset(together) - {one} in right for one in together):
+def _joined(together: list[Condition], right: Sequence[set[Condition]]) -> list[Condition]:
+    """One condition, that one of some holds, if the model is right where any one of them does.
+
+    Args:
+        together: broken where the model is wrong.
+        right: the conditions that are broken at each set of sizes where it is right.
+    """
+    if len(together) < 2 or not all({*together} - {one} in right for one in together):
         return together
     sizes: list[str] = []
     tests = []
